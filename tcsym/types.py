@@ -42,6 +42,11 @@ class DType(enum.Enum):
         return self not in _FLOATS and self is not DType.BOOL
 
     @property
+    def is_short_integer(self) -> bool:
+        """An integer of 8 or 16 bits, of which sums and products soon wrap."""
+        return self.is_integer and self.bits <= 16
+
+    @property
     def is_signed(self) -> bool:
         return self.is_integer and self.value.startswith("int")
 

@@ -87,7 +87,7 @@ def _meant(s: Statement) -> Expr:
     """The value, with casts that say that quotients round down, and that narrow sums wrap: what
     the program says so is no news."""
     value, dtype = _with_casts(s.value), dtype_of(s.value)
-    accumulates = s.op in ("+=", "*=") and _is_narrow(dtype)
+    accumulates = s.op in ("+=", "*=") and dtype.is_short_integer
     return Cast(value, dtype) if accumulates and not isinstance(value, Cast) else value
 
 
@@ -98,13 +98,9 @@ def _with_casts(e: Expr) -> Expr:
     match made:
         case Binary("div", _, _, dtype) if dtype.is_integer:
             return Cast(made, dtype)
-        case Binary("add" | "sub" | "mul", _, _, dtype) if _is_narrow(dtype):
+        case Binary("add" | "sub" | "mul", _, _, dtype) if dtype.is_short_integer:
             return Cast(made, dtype)
     return made
-
-
-def _is_narrow(dtype: DType) -> bool:
-    return dtype.is_integer and dtype.bits <= 16
 
 
 def _stored(e: Expr) -> str:

@@ -47,7 +47,7 @@ _UNUSED = _Use()
 def traps_of(s: ResolvedStatement, text: ast.Expr, dtype: DType, declared: bool) -> list[Trap]:
     """Those of a statement whose target has type `dtype`; `text` is its right-hand side."""
     found = list(_value(s.value, _Use(dtype.is_float, True)))
-    accumulates = s.op in ("+=", "*=") and not declared and _is_narrow(dtype)
+    accumulates = s.op in ("+=", "*=") and not declared and dtype.is_short_integer
     if accumulates and not isinstance(ast.unparenthesised(text), ast.CastTo):
         found = [t for t in found if t.kind != "narrow"] + [_narrow(s.op, dtype, text.span)]
     return found
@@ -59,10 +59,6 @@ def literal_trap(literal: Literal, dtype: DType) -> list[Trap]:
         return []
     message = f"`{literal.text}` is 0 or nearly so in {dtype}, which has no such small numbers"
     return [Trap("literal", message, "compute in a wider type", literal.span)]
-
-
-def _is_narrow(dtype: DType) -> bool:
-    return dtype.is_integer and dtype.bits <= 16
 
 
 def _narrow(op: str, dtype: DType, span: Span) -> Trap:
@@ -117,7 +113,7 @@ def _binary(e: Binary, use: _Use) -> Iterator[Trap]:
         unused = replace(to, floating=False, kept=False)
         match x.op:
             case "add" | "sub" | "mul":
-                if to.kept and _is_narrow(x.dtype):
+                if to.kept and x.dtype.is_short_integer:
                     yield _narrow(_SYMBOLS[x.op], x.dtype, x.span)
                     to = replace(to, kept=False)
                 inner = to

@@ -29,7 +29,7 @@ from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.follow_scans import following_maps, statement_names
 from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement, is_ragged
-from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
+from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence, unique_name
 
 
 class _Unit(Struct, frozen=True):
@@ -78,13 +78,6 @@ class _Fusing(Struct):
     def below(self) -> _Fusing:
         """Inside of a loop; names and what was found out are shared."""
         return self if self.strategy == self.inner else replace(self, strategy=self.inner)
-
-    def name(self, iterator: str) -> str:
-        unique, n = iterator, 1
-        while unique in self.taken:
-            unique, n = f"{iterator}_{n}", n + 1
-        self.taken.add(unique)
-        return unique
 
 
 def fuse(
@@ -214,7 +207,7 @@ def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) 
         members.append(Member(u.statement.name, var(iterator)))
         units.append(u)
     lower, upper = run[0].ends(column[0])
-    name = fu.name(column[0])
+    name = unique_name(column[0], fu.taken)
     inside = [u.without(iterator, name) for u, iterator in zip(units, column)]
     body = sequence(_nest(inside, depth + (not reducing), fu.below()))
     out.append(TreeLoop(name, lower, upper, tuple(members), body))

@@ -39,7 +39,7 @@ from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, proper_end, statement_node
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
-from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
+from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, unique_name
 
 
 def _node_kind(n: isl.AstNode) -> str:
@@ -168,7 +168,7 @@ class _Reader(Struct):
         if self._index(n.for_get_inc(), values) != index(1):
             raise Unsuitable("a loop with a step")
         loops = self._tree_loops(n, int(name[1:]))
-        variable = self._fresh(loops[0].variable)
+        variable = unique_name(loops[0].variable, self.taken)
         body = self.node(n.for_get_body(), {**values, name: var(variable)})
         upper = self._upper(n.for_get_cond(), values)
         orders = {t.order for t in loops}
@@ -193,13 +193,6 @@ class _Reader(Struct):
             if isinstance(entry, TreeLoop):
                 found[entry.variable] = entry
         return list(found.values())
-
-    def _fresh(self, name: str) -> str:
-        unique, k = name, 1
-        while unique in self.taken:
-            unique, k = f"{name}_{k}", k + 1
-        self.taken.add(unique)
-        return unique
 
     def _statement(self, n: isl.AstNode, values: Mapping[str, Index]) -> Node:
         call = n.user_get_expr()

@@ -139,3 +139,13 @@ def _members_text(t: TreeLoop) -> str:
     """Only what differs from the loop variable: `  [S1: j, S2: j]`."""
     other = [f"{m.statement}: {m.value}" for m in t.members if str(m.value) != t.variable]
     return f"  [{', '.join(other)}]" if other else ""
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """`name`, or with the first number that makes it another than those `taken`, to which it is
+    added."""
+    unique, n = name, 1
+    while unique in taken:
+        unique, n = f"{name}_{n}", n + 1
+    taken.add(unique)
+    return unique

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import Binary, Const, Expr, Select, Unary, dtype_of
+from tcsym.frontend.program import Binary, Expr, Select, Unary, dtype_of
 from tcsym.index.expr import (
     Condition,
     Index,
@@ -26,6 +26,7 @@ from tcsym.ir.loops import Block, Kernel, Loop, Node, Update, block
 from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
+from tcsym.schedule.analysis.casts import is_zero
 from tcsym.schedule.analysis.loops import Statement, find_loop, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, renamed_loops
 from tcsym.schedule.version.versioning import duplicate
@@ -53,7 +54,7 @@ def _terms(kernel: Kernel, x: Update, value: Expr) -> tuple[Expr, ...]:
         case Binary("add", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
             return _terms(kernel, x, a) + _terms(kernel, x, b)
         case Binary("sub", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
-            first = () if _is_zero(a) else _terms(kernel, x, a)
+            first = () if is_zero(a) else _terms(kernel, x, a)
             return first + tuple(_negated(t) for t in _terms(kernel, x, b))
         case _:
             return (value,)
@@ -66,7 +67,7 @@ def _negated(term: Expr) -> Expr:
             return Binary("mul", _negated(a), b, dtype)
         case Unary("neg", a):
             return a
-        case Select() if _is_zero(term.orelse):
+        case Select() if is_zero(term.orelse):
             return replace(term, then=_negated(term.then))
         case _:
             return Unary("neg", term, dtype_of(term))
@@ -123,15 +124,11 @@ def find_guard(kernel: Kernel, nest: str) -> Guard | None:
     """A term of the nest's reductions under a condition on one loop of the band and on sizes."""
     band = band_of(find_loop(kernel.body, nest))
     for x, _ in reductions(band.body):
-        if x.op == "add" and isinstance(x.value, Select) and _is_zero(x.value.orelse):
+        if x.op == "add" and isinstance(x.value, Select) and is_zero(x.value.orelse):
             guard = _range_of(kernel, band, x.value)
             if guard is not None:
                 return guard
     return None
-
-
-def _is_zero(e: Expr) -> bool:
-    return isinstance(e, Const) and e.value == 0
 
 
 def _range_of(kernel: Kernel, band: Band, value: Select) -> Guard | None:
