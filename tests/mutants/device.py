@@ -573,13 +573,6 @@ MUTANTS = (
         "blocks_of(n) - var(BLOCK) + var(BLOCKS) - 1, var(BLOCKS)",
         "blocks_of(n) - var(BLOCK), var(BLOCKS)",
     ),
-    Mutant(
-        "shared-memory-of-two-shares",
-        "a block begins its next share while some threads are in the last one",
-        "_staying",
-        "body = block(body, Barrier())",
-        "pass",
-    ),
     # ---- grids and launches
     Mutant(
         "tiles-rounded-down",

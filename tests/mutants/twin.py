@@ -37,11 +37,11 @@ class Case(NamedTuple):
     options: Options = Options()
 
 
-STEPS = """def f(int32(T,B,H) x, int32(H,H) u) -> (int32(T+1,B,H) S) {
+STEPS = """def f(int32(T,B,H) x, int32(2,H,H) u) -> (int32(T+1,B,H) S) {
   S(0,n,h) = x(0,n,h)
   for t in T {
-    a(n,h) max=! S(t,n,k) + u(k,h)
-    S(t+1,n,h) = a(n,h) + x(t,n,H-1-h)
+    a(n,q,h) max=! S(t,n,H-1-k) + u(q,k,h)
+    S(t+1,n,h) = a(n,0,h) + a(n,1,H-1-h) + x(t,n,h)
   } }"""
 CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
@@ -192,7 +192,7 @@ CASES = {
         ((4, 270), (3, 7)),
     ),
     "steps_of_a_block": Case(STEPS, ((3, 2, 270), (4, 3, 5)), Options(plan="BlockSteps")),
-    "steps_of_a_grid": Case(STEPS, ((3, 9, 40), (4, 3, 5)), Options(plan="GridSteps")),
+    "steps_of_a_grid": Case(STEPS, ((3, 40, 70), (4, 3, 5)), Options(plan="GridSteps")),
 }
 
 
