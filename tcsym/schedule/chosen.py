@@ -48,9 +48,7 @@ class Choice(Keyed, frozen=True):
 
     nest: str
     versions: tuple[Taken | Note, ...]
-    offered: tuple[
-        tuple[str, Any], ...
-    ] = ()  # `Version`s, of a device those of `device.plan`, or `Stepped`
+    offered: tuple[tuple[str, Any], ...] = ()  # `Version`s, of a device those of `device.plan`
 
 
 def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:

@@ -107,8 +107,8 @@ def map_gpu(
 
 
 class _Host(Struct):
-    """Host code around grids. on_threads: the loops that threads stand for. stays: blocks that stay
-    run the grids."""
+    """Host code around grids. on_threads: the loops that threads stand for. n_nests: that
+    have chosen so far, as `Options.nests` counts them. stays: blocks that stay run the grids."""
 
     kernel: Kernel
     machine: Machine
@@ -117,6 +117,7 @@ class _Host(Struct):
     tells_all: bool
     on_threads: set[str] = field(default_factory=set)
     choices: list[Choice] = field(default_factory=list)
+    n_nests: int = 0
     stays: bool = False
 
     def node(self, n: Node) -> Node:
@@ -185,21 +186,27 @@ class _Host(Struct):
         if self.stays or not n.is_steps:
             return replace(n, body=self.node(n.body))
         found = ways(self.kernel, n, self.machine)
-        wanted = self.options.of_nest(len(self.choices)).plan
+        wanted = self.options.of_nest(self.n_nests).plan
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
         given = [*asked, *(x for x in found if x.when != FALSE)]
         last = next(k for k, x in enumerate(given) if x.when == TRUE)
-        taken = tuple(Taken(x.when, x.plan) for x in given[: last + 1])
-        offers = tuple((x.plan.name, x) for x in found) if self.tells_all else ()
-        if len(found) > 1:
-            self.choices.append(Choice(n.variable, taken, offers))
-        nodes = []
+        taken = tuple(
+            Taken(x.when, x.plan, cost="" if x.cycles is None else f"cycles: {x.cycles}")
+            for x in given[: last + 1]
+        )
+        self.n_nests += len(found) > 1
+        before, nodes, inside = self.choices, list[Node](), list[tuple[Choice, ...]]()
         for k, x in enumerate(taken):
             copy: Node = n
             if k < last:
                 self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
             assert isinstance(copy, Loop) and isinstance(x.plan, Steps)
+            self.choices = []
             nodes.append(self.way(copy, x.plan))
+            inside.append(tuple(self.choices))
+        told = tuple(replace(x, inside=c) for x, c in zip(taken, inside, strict=True))
+        self.choices = before
+        self.choices += [Choice(n.variable, told)] if len(found) > 1 else inside[0]
         made = nodes.pop()
         for x, node in zip(reversed(taken[:-1]), reversed(nodes), strict=True):
             made = Branch(x.when, node, made)
@@ -226,7 +233,7 @@ class _Host(Struct):
         """Grids for blocks that stay, in the loop as it is."""
         inner = replace(self, machine=machine, stays=True)
         node = inner.node(scan)
-        self.kernel = inner.kernel
+        self.kernel, self.n_nests = inner.kernel, inner.n_nests
         assert isinstance(node, Loop)
         return node
 
@@ -257,10 +264,11 @@ class _Host(Struct):
             made = Branch(x.when, node, made)
         of_nest = tuple((v.plan.name, v) for v in everything)
         self.choices.append(Choice(top.variable, tuple(taken), of_nest))
+        self.n_nests += 1
         return made
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
-        wanted = self.options.of_nest(len(self.choices)).plan
+        wanted = self.options.of_nest(self.n_nests).plan
         offer = staying if self.stays else versions
         found = offer(nest_of(self.kernel, top), self.machine, wanted)
         phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}

@@ -6,18 +6,19 @@ those of the cost by which the default chooses (`schedule.device.grid_cost`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from msgspec import Struct
 
 from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
+from tcsym.index.expr import TRUE, Condition, all_of, negate
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
-from tcsym.schedule.chosen import Choice, Taken
+from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.device.plan import GridCost, Version
 from tcsym.schedule.map_gpu import map_gpu
 from tcsym.target.machine import Multiprocessor
@@ -27,13 +28,17 @@ from tcsym.tuning.space import Space, value_of
 
 
 class DeviceNest(Struct, frozen=True):
-    """`plans`: by name, in the order of the proposals. taken: what sizes choose."""
+    """`plans`: by name, in the order of the proposals; none of a loop in order. taken: what sizes
+    choose. under: when it runs."""
 
     plans: Mapping[str, tuple[Version, ...]]
     taken: tuple[Taken, ...]
+    under: Condition
 
     def cost(self, name: str, known: Mapping[str, int]) -> GridCost | None:
         """Of the plan of that name, where it can be; else of the one that these sizes get."""
+        if not self.plans or not holds(self.under, known):
+            return None
         asked = self.plans.get(name, ())
         usable = next((v for v in asked if holds(v.when, known)), None)
         if usable is None:
@@ -85,15 +90,24 @@ def device_space(program: Program, target: Target) -> DeviceSpace:
     layouts = (dense,) * (len(program.inputs) + len(program.outputs))
     scheduled = Lowering(program, target, Options(), {}, layouts, (), {}).scheduled()
     mapped = map_gpu(scheduled.kernel, target.machine, tells_all=True)
-    nests = tuple(_nest(x) for x in mapped.choices if isinstance(x, Choice))
+    nests = tuple(_nests(mapped.choices))
     axes = tuple((axis(k), ("", *nest.plans)) for k, nest in enumerate(nests))
     several = tuple((name, values) for name, values in axes if len(values) > 2)
     registers = target.machine.vector_registers
     return DeviceSpace(several, None, registers, program, target, nests)
 
 
-def _nest(x: Choice) -> DeviceNest:
-    plans: dict[str, tuple[Version, ...]] = {}
-    for name, version in x.offered:
-        plans[name] = (*plans.get(name, ()), version)
-    return DeviceNest(plans, tuple(v for v in x.versions if isinstance(v, Taken)))
+def _nests(choices: Iterable[Choice | Note], under: Condition = TRUE) -> Iterator[DeviceNest]:
+    """Those of loops in order before what is in them."""
+    for x in choices:
+        if not isinstance(x, Choice):
+            continue
+        plans: dict[str, tuple[Version, ...]] = {}
+        for name, version in x.offered:
+            plans[name] = (*plans.get(name, ()), version)
+        taken = tuple(v for v in x.versions if isinstance(v, Taken))
+        yield DeviceNest(plans, taken, under)
+        left = under
+        for v in taken:
+            yield from _nests(v.inside, all_of((left, v.when)))
+            left = all_of((left, negate(v.when)))

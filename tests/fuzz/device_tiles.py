@@ -5,10 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
+from tcsym.index.expr import TRUE
+from tcsym.schedule import map_gpu
 from tcsym.schedule.device import propose
-from tcsym.schedule.device.plan import SplitSum, Version
+from tcsym.schedule.device.plan import SplitSum, Stepped, Version
+from tcsym.schedule.device.steps import ways
 
 # rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp
 TILES = ((16, 64, 4, 3, 2, 8), (32, 16, 8, 2, 4, 1), (16, 64, 4, 4, 1, 8), (16, 16, 4, 2, 2, 2))
@@ -20,7 +26,7 @@ ROW_THREADS = (64, 32, 128)
 def small_tiles(rng: random.Random | None = None) -> Iterator[None]:
     """Within, blocks have few rows and columns, by the first choice or one that is drawn, and the
     twin checks all that it can. Tiles and rows are taken wherever they can be, whatever they cost,
-    in an order that is drawn, too. No code is cached."""
+    in an order that is drawn, too, as is how steps are taken. No code is cached."""
     tiles, matrices, threads = TILES[0], MATRICES[0], ROW_THREADS[0]
     if rng is not None:
         tiles, matrices = rng.choice(TILES), rng.choice(MATRICES)
@@ -33,6 +39,10 @@ def small_tiles(rng: random.Random | None = None) -> Iterator[None]:
             rng.shuffle(first)
         return (*first, last)
 
+    def any_way(*given: Any) -> tuple[Stepped, ...]:
+        found = ways(*given)
+        return found if rng is None else (replace(rng.choice(found), when=TRUE),)
+
     chosen = {"SMALL": tiles, "WARPS_SMALL": matrices, "ROW_THREADS": threads}
     chosen |= {"LARGE": tiles, "WARPS_LARGE": matrices}
     with ExitStack() as stack:
@@ -41,4 +51,5 @@ def small_tiles(rng: random.Random | None = None) -> Iterator[None]:
         for name, value in chosen.items():
             stack.enter_context(patch.object(propose, name, value))
         stack.enter_context(patch.object(propose, "cheapest", wherever))
+        stack.enter_context(patch.object(map_gpu, "ways", any_way))
         yield

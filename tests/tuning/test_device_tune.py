@@ -90,6 +90,21 @@ def test_each_nest_is_an_axis() -> None:
     assert space.predicted(slow, Options(), (sizes,)) > 2
 
 
+def test_nests_of_steps_count_in_the_way_that_is_taken() -> None:
+    text = """def f(float(T,B,H) X, float(H,H) U) -> (float(T+1,B,H) S) {
+      S(0,n,h) = X(0,n,h)
+      for t in T { A(n,h) +=! S(t,n,k) * U(h,k)  S(t+1,n,h) = tanh(A(n,h) + X(t,n,h)) }
+    }"""
+    (p,) = analyse(text).values()
+    space = device_space(p, resolve_target("cuda:sm_80"))
+    (steps,) = (k for k, x in enumerate(space.nests) if not x.plans)
+    counted = [
+        {k for k, c in enumerate(space.costs(Options(), v)) if c is not None and k > steps}
+        for v in ((64, 64, 8), (64, 64, 128))
+    ]
+    assert all(counted) and not counted[0] & counted[1]
+
+
 def test_what_does_not_fit_or_conflicts_is_left_out(
     no_device: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,9 +251,8 @@ class Steps(Struct, frozen=True):
 
 
 class Stepped(Struct, frozen=True):
-    """A way to take steps. cost: None, as it is that of the nests."""
+    """A way to take steps, and what they take that way, if it is known."""
 
     plan: Steps
     cycles: Index | None
     when: Condition = TRUE
-    cost: None = None

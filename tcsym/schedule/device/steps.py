@@ -68,10 +68,8 @@ def _has_deep_points(n: Node) -> bool:
 def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
     """Each for the sizes at which none behind it is cheaper; the last one is for all."""
     launched = _cycles(kernel, scan, machine, False)
-    found = [*_of_rows(kernel, scan, machine)] if launched is not None else []
-    if launched is not None:
-        found.append(_of_grid(kernel, scan, machine))
-    known = [x for x in found if x.cycles is not None]
+    found = [*_of_rows(kernel, scan, machine), _of_grid(kernel, scan, machine)]
+    known = [x for x in found if x.cycles is not None and launched is not None]
     known.append(Stepped(Steps("launch", scan.variable), launched))
     return tuple(
         replace(x, when=in_context(kernel, _is_cheaper(x, known[k + 1 :])))
