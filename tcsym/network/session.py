@@ -67,7 +67,7 @@ class Session:
         self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._state: dict[str, Array] = {}
-        self._constants: dict[str, object] = {}
+        self._constants: dict[str, Array] = {}
         self._held: dict[str, Array] = {}
         self._call = self._whole = plan.call
         if plan.constants:
@@ -88,7 +88,7 @@ class Session:
                 hint = f"constants are {', '.join(names) or 'none'}"
                 raise OptionError(f"`{name}` is no constant of this session", hint=hint)
         with self._lock:
-            given = {**self._constants, **constants}
+            given: dict[str, object] = {**self._constants, **constants}
             header = constants_call(self.plan)
             bound = bind(header, [given.get(p.name, MISSING) for p in header.parameters], None)
             require_within(self.plan, header, bound.sizes)
@@ -184,12 +184,12 @@ class Session:
             return self.plan.call.device.private_copy(view)
         return view
 
-    def _outside(self, view: View) -> object:
+    def _outside(self, view: View) -> Array:
         """A constant; a copy of a result in memory of this session, which its calls write."""
         memory = [storage for x in self._prepared.values() for storage in x.memory]
         if any(overlap(view, storage) for storage in memory):
-            return numpy_array(self.plan.call.device.private_copy(view))
-        return view.owner
+            view = self.plan.call.device.private_copy(view)
+        return numpy_array(view)
 
     def _require_outside(self, p: Parameter, view: View, prepared: Prepared) -> None:
         """What a call updates is not in memory which it writes beside."""
@@ -301,7 +301,8 @@ class Session:
 
 
 def _checked_state(plan: Plan, state: Mapping[str, str]) -> dict[str, str]:
-    inputs = {t.name: t for t in plan.program.inputs}
+    fixed = plan.program.constants
+    inputs = {t.name: t for t in plan.program.inputs if t.name not in fixed}
     outputs = {t.name: t for t in plan.program.outputs}
     for name, source in state.items():
         if name not in inputs or source not in outputs:

@@ -112,6 +112,18 @@ def test_weights_of_a_loop_in_order_are_packed_before_it() -> None:
     assert session._preparation.held_bytes >= 4 * 64 * 48
 
 
+def test_each_matrix_of_a_batch_of_weights_is_packed() -> None:
+    text = "def f(float(B,E,K) X, float(E,N,K) W) -> (Y) { Y(b,e,n) +=! X(b,e,k) * W(e,n,k) }"
+    kernel, w = tcsym.define(text).f, _random(3, 70, 20)
+    session = kernel.plan().session(constants={"W": w})
+    for b in (1, 5, 16):
+        x = _random(b, 3, 20)
+        np.testing.assert_allclose(session(x), kernel.reference(x, w), 1e-4, 1e-4)
+    assert session._preparation.held_bytes >= w.nbytes
+    session.bind(W=np.asfortranarray(2 * w))
+    np.testing.assert_allclose(session(x), 2 * kernel.reference(x, w), 1e-4, 1e-4)
+
+
 @pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 def test_calls_run_no_python_with_constants_and_states(monkeypatch: Any) -> None:
     kernel, weights = tcsym.define(STEP), {"U": _random(3, 4), "V": _random(4, 4)}
@@ -140,6 +152,8 @@ def test_wrong_constants_are_refused() -> None:
     plan, weights = tcsym.define(LAYERS).plan(bounds={"N": 33}), _weights()
     with pytest.raises(OptionError, match="`Q`, which is no input"):
         plan.session(constants={"Q": weights["U"]})
+    with pytest.raises(OptionError, match="`X`, which is no input"):
+        plan.session(constants={"X": _random(3, 20)}, state={"X": "Y"})
     session = plan.session(constants=weights)
     with pytest.raises(OptionError, match="`X` is no constant"):
         session.bind(X=_random(3, 20))

@@ -6,7 +6,7 @@ one side of the register tile only is done once, when the panel is filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,6 +85,21 @@ class Operand(Struct, frozen=True):
 def is_constant(kernel: Kernel, reads: Iterable[Read]) -> bool:
     """The same for many calls: copies of it are made once, and cost none of them anything."""
     return all(r.tensor in kernel.constants for r in reads)
+
+
+def is_held(kernel: Kernel, x: Operand) -> bool:
+    """A constant over ranges that sizes tell: a panel of all of it can be made before all loops."""
+    loops, sizes = (*x.inner, *x.sides), frozenset(kernel.sizes)
+    ends = frozenset[str]().union(*(y.lower.variables() | y.upper.variables() for y in loops))
+    moving = value_variables(x.value) - {y.variable for y in loops}
+    return is_constant(kernel, loads(x.value)) and ends | moving <= sizes
+
+
+def over_outer(kernel: Kernel, band: Band, x: Operand, outer: Sequence[str]) -> Operand:
+    """A constant with the loops around its panel that it moves with as dimensions of the panel."""
+    moving = [band.loop(v) for v in outer if v in value_variables(x.value)]
+    whole = replace(x, inner=(*moving, *x.inner))
+    return whole if is_held(kernel, whole) else x
 
 
 def outer_loops(band: Band, roles: Roles) -> tuple[str, ...]:

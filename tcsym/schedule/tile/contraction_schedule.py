@@ -9,7 +9,7 @@ from tcsym.index.expr import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.ir.bounds import extent, least
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.packed import SHORT
-from tcsym.ir.traverse import loads, map_node
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.ahead.prefetch_steps import prefetch_steps
 from tcsym.schedule.analysis.assume import most_in_context
 from tcsym.schedule.analysis.band import Roles, band_of, is_fused, reductions, roles_of
@@ -19,12 +19,13 @@ from tcsym.schedule.analysis.loops import (
     is_leaf,
     loops_around,
     loops_in,
+    outermost_loop,
     replace_loop,
 )
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.operands import (
     Operand,
-    is_constant,
+    is_held,
     outer_loops,
     widened_terms,
 )
@@ -153,10 +154,9 @@ def _fill_streamed(
     once: list[Operand] = []
     for operand in operands:
         before = reuse_loop(kernel, operand, tile)
-        is_top = not loops_around(kernel.body, tile)
-        if before is None and is_top and is_constant(kernel, loads(operand.value)):
-            before = tile
-            once.append(operand)
+        if is_held(kernel, operand):
+            once += [operand] if before is None else []
+            before = outermost_loop(kernel.body, tile).variable
         if before is None:
             inside.append(operand)
         else:
@@ -181,6 +181,8 @@ def _tiles_that_fit(
     around = loops_around(kernel.body, tile)
     total = ZERO
     for operand in operands:
+        own = tuple([x for x in operand.inner if x not in around])
+        operand = replace(operand, inner=own)
         size = index(shape.columns * dtype_of(operand.value).bytes)
         for e in panel_extents(kernel, operand, around, shape):
             size = size * e

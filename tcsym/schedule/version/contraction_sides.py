@@ -16,6 +16,7 @@ from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.operands import (
     Operand,
     outer_loops,
+    over_outer,
     row_operands,
     stationary_operands,
     streamed_operands,
@@ -78,7 +79,9 @@ def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting)
     kernel, nest, columns = sides.kernel, sides.nest, sides.roles.columns
     band = _band(kernel, nest)
     for outer in reversed(sides.outer) if operands else ():
+        kept = tuple(v for v in sides.outer if v != outer)
         wider = tuple(replace(x, across=band.loop(outer)) for x in operands)
+        wider = tuple(over_outer(kernel, band, x, kept) for x in wider)
         redirected = _redirected(kernel, wider)
         inside = _band(redirected, nest)
         if can_fuse(redirected, inside, outer, columns) and follows_evenly(
@@ -87,8 +90,8 @@ def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting)
             new = setting.names.fresh(columns)
             sides = _fused(sides, redirected, outer, columns, new)
             roles = replace(sides.roles, columns=new)
-            kept = tuple(v for v in sides.outer if v != outer)
             return replace(sides, roles=roles, outer=kept, streamed=wider)
+    operands = tuple(over_outer(kernel, band, x, sides.outer) for x in operands)
     return replace(sides, kernel=_redirected(kernel, operands), streamed=operands)
 
 

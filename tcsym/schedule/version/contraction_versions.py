@@ -148,9 +148,13 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
 
 def bound_once(kernel: Kernel, nest: str, roles: Roles) -> bool:
     """Panels are made of constants when these are bound: they cost calls nothing."""
-    band = band_of(find_loop(kernel.body, nest))
-    moves = outer_loops(band, roles) or loops_around(kernel.body, nest)
-    return not moves and bool(roles.streamed) and is_constant(kernel, roles.streamed)
+    band, sizes = band_of(find_loop(kernel.body, nest)), frozenset(kernel.sizes)
+    sums = [x for _, around in reductions(band.body) for x in around]
+    moving = frozenset[str]().union(*map(value_variables, roles.streamed))
+    loops = [x for x in (*band.loops, *sums) if x.variable in moving]
+    ends = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in loops))
+    known = ends | moving - {x.variable for x in loops} <= sizes
+    return known and bool(roles.streamed) and is_constant(kernel, roles.streamed)
 
 
 def _panels_beat_rows(
