@@ -40,6 +40,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.chosen import Choice, Taken, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
+from tcsym.schedule.device.grid_cost import cycles_of
 from tcsym.schedule.device.nest import nest_of
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
@@ -57,7 +58,7 @@ from tcsym.schedule.device.plan import (
 from tcsym.schedule.device.propose import offered, staying, versions
 from tcsym.schedule.device.ragged import parallel_outside
 from tcsym.schedule.device.scatter import at_once, owned, scatter_of
-from tcsym.schedule.device.sort import LEAST_TERMS, sorted_terms
+from tcsym.schedule.device.sort import sorted_terms
 from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
@@ -152,11 +153,14 @@ class _Host(Struct):
         self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
         assert isinstance(copy, Loop)
         found, nest = scatter_of(copy), owned(n, self.names)
+        one_by_one = cycles_of(self.kernel, n if nest is None else nest, self.machine)
         few = self.single(n) if nest is None else self.grids(nest)
         if found is None:
             return few
         self.kernel, many = sorted_terms(found, self.kernel, self.names)
-        return Branch(ge(found.count, LEAST_TERMS), self.node(many), few)
+        sorting = cycles_of(self.kernel, many, self.machine)
+        cheaper = TRUE if one_by_one is None or sorting is None else ge(one_by_one, sorting)
+        return Branch(cheaper, self.node(many), few)
 
     def in_sequence(self, nodes: tuple[Node, ...]) -> list[Node]:
         """Neighbours that one thread has to do are one grid."""

@@ -519,8 +519,8 @@ MUTANTS = (
         "tile-not-turned",
         "a tile is read by columns where it was written by rows",
         "apply_turned",
-        "Read(copies[v].name, at, v.dtype)",
-        "Read(copies[v].name, at[::-1], v.dtype)",
+        "Read(b.name, at, r.dtype)",
+        "Read(b.name, at[::-1], r.dtype)",
     ),
     Mutant(
         "rows-of-a-tile-overlap",

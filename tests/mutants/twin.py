@@ -167,7 +167,9 @@ CASES = {
     ),
     # points
     "points": Case(
-        "def f(float(N,M,K) X) -> (Y) { Y(k,n,m) = X(n,m,k) + 0.5 }", ((3, 11, 17), (1, 1, 257))
+        "def f(float(N,M,K) X) -> (Y) { Y(k,n,m) = X(n,m,k) + 0.5 }",
+        ((3, 11, 17), (1, 1, 257)),
+        Options(plan="ThreadPoints"),
     ),
     "turned": Case(
         "def f(float(N,M,K) X, float(M) b, int8(K,N) w) -> (Y) {"

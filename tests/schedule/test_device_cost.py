@@ -10,7 +10,10 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
 from tcsym.index.expr import var
 from tcsym.index.values import evaluate, holds
+from tcsym.ir.loops import Branch
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
+from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.device import propose, staged
 from tcsym.schedule.device.cost import tile_cost, wavefronts
@@ -102,6 +105,22 @@ def test_rows_get_as_many_threads_as_they_are_long() -> None:
 def test_maps_move_four_numbers_at_once_where_memory_is_busy() -> None:
     text = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }"
     assert taken(text, (10, 8), (4096, 4096)) == ["ThreadPoints:1", "ThreadPoints:4"]
+
+
+def test_maps_are_turned_where_lines_of_memory_are_what_they_wait_for() -> None:
+    turned = "def f(float(N,M) X, float(M) b) -> (Y) { Y(i,j) = X(j,i) * b(i) }"
+    sizes = (5, 5), (1, 100000), (4096, 4096)
+    assert taken(turned, *sizes) == ["ThreadPoints:1", "ThreadPoints:1", "TurnedTiles:32"]
+
+
+def test_terms_are_sorted_where_they_are_many() -> None:
+    text = "def f(int32(J) I, float(J,D) W) -> (float(V,D) G) { G(I(j),d) +=! W(j,d) }"
+    (p,) = analyse(text).values()
+    kernel = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
+    branches = [x for x, _ in walk(kernel.body) if isinstance(x, Branch) and x.orelse is not None]
+    branch = next(x for x in branches if "order.1" in {a.buffer for a in accesses(x.then)})
+    is_sorted = [holds(branch.condition, {"J": j, "D": 16, "V": 1000}) for j in (20, 100000)]
+    assert is_sorted == [False, True]
 
 
 def cost_of(text: str, device: str = "cuda:sm_80") -> GridCost:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import groupby
 from operator import mul
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum
 from tcsym.ir.bounds import extent, relax
 from tcsym.ir.device import WARP
-from tcsym.ir.loops import Loop, Update, block
+from tcsym.ir.loops import Kernel, Loop, Node, Update, block
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
 from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, held_form, kept_bytes
-from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.nest import Nest, nest_of
 from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import Roles, panels_of
 from tcsym.schedule.device.plan import (
@@ -33,9 +35,11 @@ from tcsym.schedule.device.plan import (
     SharedTiles,
     SplitSum,
     ThreadPoints,
+    TurnedTiles,
     WarpTiles,
 )
 from tcsym.schedule.device.rows import read_ends
+from tcsym.schedule.device.transposed import in_tiles
 from tcsym.schedule.device.work import Sharing, Touch, Work, work_of
 from tcsym.target.machine import Machine, Multiprocessor
 
@@ -55,13 +59,33 @@ def grid_cost(plan: DevicePlan, nest: Nest, machine: Machine) -> GridCost | None
             found = _points(plan, nest, machine, unit)
         case BlockRows():
             found = _rows(plan, nest, machine, unit)
+        case TurnedTiles():
+            found = _turned(plan, nest, machine, unit)
         case SharedTiles() | WarpTiles():
             found = _tiles(plan, nest, machine, unit)
         case SplitSum():
             found = _split(plan, nest, machine, unit)
         case _:
-            return None
+            assert_never(plan)
     return found if found.cycles.variables() <= known else None
+
+
+def cycles_of(kernel: Kernel, node: Node, machine: Machine) -> Index | None:
+    """Of a sequence of nests, a thread for each point; of what is between them, one thread's."""
+    total, once = ZERO, Loop("once", ZERO, ONE, block(), order="parallel")
+    for is_nest, nodes in groupby(children(node), _is_parallel):
+        for x in nodes if is_nest else (replace(once, body=block(*nodes)),):
+            assert isinstance(x, Loop)
+            nest = nest_of(kernel, x)
+            cost = grid_cost(ThreadPoints(nest.variables), nest, machine)
+            if cost is None:
+                return None
+            total += cost.cycles
+    return total
+
+
+def _is_parallel(n: Node) -> bool:
+    return isinstance(n, Loop) and n.order == "parallel"
 
 
 def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
@@ -97,6 +121,25 @@ def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -
     registers = ADDRESSES + 4 * len(work.touches) + (0 if is_shared else kept // 4)
     shared = kept * plan.width + SUMS_BYTES if is_shared else 0
     return _grid(plan.threads, registers, shared, blocks, work, waits, moved, machine, unit)
+
+
+def _turned(plan: TurnedTiles, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    kernel, last, size = nest.kernel, nest.chain[-1].variable, plan.size
+    filled, turned, tiles = in_tiles(nest)
+    for b in tiles:
+        kernel = kernel.with_buffer(replace(b, private=frozenset(nest.variables)))
+    inside = Nest(kernel, nest.chain)
+    work = work_of(inside, Sharing(plan.across, {}), filled)
+    work += work_of(inside, Sharing(last, {}), turned)
+    points = size * size // BLOCK_THREADS  # of a thread, whose loads wait together
+    touches = tuple(replace(t, times=t.times * points) for t in work.touches)
+    own = Work(work.instructions * points, work.rounds, touches)
+    sizes = {plan.across: size, last: size}
+    blocks = _product(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain)
+    shared = sum(size * (size + 1) * b.dtype.bytes for b in tiles)
+    moved = _memory(touches, blocks * BLOCK_THREADS, machine, unit)
+    registers, waits = ADDRESSES + 2 * len(touches) * points, index(EXCHANGE)
+    return _grid(BLOCK_THREADS, registers, shared, blocks, own, waits, moved, machine, unit)
 
 
 def _tiles(

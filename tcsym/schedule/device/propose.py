@@ -275,9 +275,7 @@ def turned(nest: Nest, machine: Machine) -> Iterator[Version]:
     """Maps of which memory of operands and of results lies along different loops."""
     across = turned_loop(nest)
     if across is not None:
-        sides = (_loop(nest, across), nest.chain[-1])
-        long = all_of([ge(extent(x), TURNED // 2) for x in sides])
-        yield Version(TurnedTiles(nest.variables, across, TURNED), long)
+        yield Version(TurnedTiles(nest.variables, across, TURNED))
 
 
 def maps(nest: Nest, machine: Machine) -> Iterator[Version]:

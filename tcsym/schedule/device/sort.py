@@ -22,7 +22,6 @@ from tcsym.schedule.device.grid import at_iteration
 from tcsym.schedule.device.scatter import Scatter
 from tcsym.types import DType
 
-LEAST_TERMS = 256  # that are sorted
 MOST_PARTS = 1024
 PART_TERMS = 32  # of a part, at least
 COUNTS = 4  # of all parts for each term, at most

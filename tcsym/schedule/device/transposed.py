@@ -9,6 +9,7 @@ by which neither way has two lanes in one bank.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import mul
 
@@ -18,7 +19,7 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, all_of, ceildiv, floordiv, lt, mod, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import Barrier
-from tcsym.ir.loops import Branch, Loop, Node, Store, Value, block
+from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, block
 from tcsym.ir.traverse import certain_loads, loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import stride, subscript_variables
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
@@ -55,6 +56,23 @@ def _lies_along(nest: Nest, x: Read | Store, v: str) -> bool:
     return b.space in ("argument", "arena") and stride(b, x.subscripts, v) == ONE
 
 
+def in_tiles(nest: Nest) -> tuple[Node, Node, tuple[Buffer, ...]]:
+    """What a point stores into tiles, what is done with these, and an element of each: for what
+    that costs."""
+    tiles = {
+        r: Buffer(f"{r.tensor}.tile{k}", r.dtype, (ONE,), "shared")
+        for k, r in enumerate(_turned(nest))
+    }
+    places = {r: Read(b.name, (ZERO,), r.dtype) for r, b in tiles.items()}
+    fills = block(*(Store(b.name, (ZERO,), r) for r, b in tiles.items()))
+    return fills, _from(nest.body, places), tuple(tiles.values())
+
+
+def _from(n: Node, places: Mapping[Read, Read]) -> Node:
+    """With elements of tiles for operands."""
+    return map_node(n, on_value=lambda v: places.get(v, v) if isinstance(v, Read) else v)
+
+
 def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
     """The nest by the plan, which was proposed for it."""
     nest, names, size = grid.nest, grid.names, plan.size
@@ -81,10 +99,7 @@ def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
     at = tuple(var(x.variable) - start[x.variable] for x in (last, across))
     fills = [Store(b.name, at, r) for r, b in copies.items()]
 
-    def copied(v: Value) -> Value:
-        return Read(copies[v].name, at, v.dtype) if isinstance(v, Read) and v in copies else v
-
-    turned = map_node(nest.body, on_value=copied)
+    turned = _from(nest.body, {r: Read(b.name, at, r.dtype) for r, b in copies.items()})
     phases = phase(across, last, block(*fills)), Barrier(), phase(last, across, turned)
     chain = tuple(
         Loop(tiles[v], ZERO, ceildiv(extent(x), size), block(), "serial", "parallel")
