@@ -53,6 +53,7 @@ from tcsym.index.expr import (
     FloorDiv,
     Index,
     NonNegative,
+    Product,
     all_of,
     eq,
     floordiv,
@@ -164,7 +165,7 @@ class _Solving(Struct):
             return
         e = substitute(e, self.values)
         ours = self.open.keys() | self.ranges.keys()
-        if not e.variables() & ours:
+        if not e.variables() & ours and self._is_place(e):
             self._fixed(d, e)
             return
         found = self._linear(e)
@@ -187,6 +188,11 @@ class _Solving(Struct):
         if needed:
             self.when = all_of((self.when, *needed))
             self.whole = False
+
+    def _is_place(self, e: Index) -> bool:
+        """True if `e`, of loop variables and sizes, may stand on the left: a sum of products."""
+        inner = [a for a, _ in e.terms if not isinstance(a, str | Product)]
+        return all(of_atom(a).variables() <= self.sizes for a in inner)
 
     def _needed(self, *conditions: Index) -> list[Condition] | None:
         """What of the guard says that all of them are at least 0; None if it does not."""

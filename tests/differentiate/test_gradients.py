@@ -198,6 +198,11 @@ SEGMENTS = {
         "h(t+1,i) = tanh(z(i) + m * E(id(t),i)) } y(i) = h(T,i) }",
         ["h_start"],
     ),
+    "positions that are no sums": (
+        "def f(double(T,N) X, double(U) b) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { h(n) = sin(h(n)) * b(min(t, U - 1)) + X(t,n) } y(n) = h(n) }",
+        ["h_2_start"],
+    ),
     "all states are read behind": (
         "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
         "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } "
