@@ -135,7 +135,7 @@ def _shared(program: Program, part: Expr, first: int, at: int) -> Program:
 
     terms = replace(
         user,
-        name=f"{user.name}.term",
+        name=f"{user.name}.{name.removeprefix(f'{user.target}.')}",
         target=name,
         subscripts=subscripts,
         op="=",

@@ -62,3 +62,13 @@ def test_a_row_sees_nothing_beyond_its_range(target: str) -> None:
         found, want = kernel(q, k, v), kernel.reference(q, k, v)
         np.testing.assert_allclose(found[:-1], want[:-1], 1e-4, 1e-5)
         assert length == 1 or np.isfinite(found[:-1]).all()
+
+
+def test_several_terms_of_a_sum_are_told_apart() -> None:
+    value = "X(i,j) * hypot(Z(i), 2.0) * (hypot(Z(i), 2.0) == 0.0 ? 0.0 : Z(i))"
+    f = tcsym.define(
+        "def f(float(N,M) X, float(N) Z) -> (Y) "
+        f"{{ Y(i) +=! {value} Y(i) += {value} where i in 0:N }}"
+    ).f
+    X, Z = np.ones((3, 2), np.float32), np.array([0, 1, 2], np.float32)
+    assert np.allclose(f(X, Z), f.reference(X, Z))
