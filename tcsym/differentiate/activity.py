@@ -103,7 +103,7 @@ def is_open(name: str, single: Single, active: Activity, tensors: Tensors) -> bo
     """True if the gradient of a tensor is added up over iterations, or in several pieces."""
     found = active.definitions[name]
     (first, *others) = found
-    if others or first.arms:
+    if others:
         return True
     if not first.loops:
         return not all(not first.is_fixed(d) for d in range(len(tensors[name].shape)))
@@ -117,6 +117,7 @@ def is_open(name: str, single: Single, active: Activity, tensors: Tensors) -> bo
             same_loops = len(w.loops) >= len(first.loops) and all(
                 a is b for a, b in zip(first.loops, w.loops)
             )
-            if not same_loops or any(r.subscripts[d] != e for d, e in fixed.items()):
+            is_sure = w.arms[: len(first.arms)] == first.arms  # where it is written it is read
+            if not (same_loops and is_sure) or any(r.subscripts[d] != e for d, e in fixed.items()):
                 return True
     return False

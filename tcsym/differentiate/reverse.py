@@ -61,10 +61,14 @@ from tcsym.types import DType
 
 
 class _Frame(Struct):
-    """A block that is being written: `later` goes behind what is being written into it now."""
+    """A block that is being written: `later` goes behind what is being written into it now.
+
+    guard: of an arm of `if`, which is said as in `Write`.
+    """
 
     depth: int
     guard: Condition | None
+    arm: tuple[int, bool] | None = None
     items: list[Item] = field(default_factory=list)
     later: list[Item] = field(default_factory=list)
 
@@ -132,11 +136,11 @@ class Reverse(Struct):
 
     def _if(self, item: If) -> None:
         arms: list[tuple[Item, ...]] = []
-        for condition, body in (
-            (item.condition, item.then),
-            (negate(item.condition), item.orelse),
+        for condition, body, which in (
+            (item.condition, item.then, True),
+            (negate(item.condition), item.orelse, False),
         ):
-            self.frames.append(_Frame(len(self.loops), condition))
+            self.frames.append(_Frame(len(self.loops), condition, (id(item), which)))
             self._block(body)
             arms.append(tuple(self.frames.pop().items))
         then, orelse = arms
@@ -191,20 +195,28 @@ class Reverse(Struct):
     def _contribute(self, term: Term) -> None:
         home = max(self.activity.home(term.tensor, self.loops), self._least_home(term))
         is_now = term.tensor in self.opened
-        guard = term.guard
+        guard, lengths = term.guard, self.segmented.lengths
+        whole = [lengths[f.variable][1] for f in self.loops[home:] if f.variable in lengths]
+        made = self.activity.definitions.get(term.tensor, ())
+        around = () if is_now or len(made) != 1 else made[0].arms  # of where it is defined, too
         for frame in self.frames:
-            if frame.guard is not None and (frame.depth > home or not is_now):
+            if frame.guard is None or frame.guard in whole or frame.arm in around:
+                continue
+            if frame.depth > home or not is_now:
                 guard = both(truth(frame.guard), guard)
-        summed = [Range(f.variable, f.lower, f.upper, True) for f in self.loops[home:]]
+        summed = [
+            Range(f.variable, f.lower, lengths.get(f.variable, (f.upper,))[0], True)
+            for f in self.loops[home:]
+        ]
         term = self._scattered(replace(term, guard=guard, domain=(*summed, *term.domain)))
         if not is_now:
             self.pending.setdefault(term.tensor, []).append(term)
             return
-        around = [f for f in self.frames if f.depth <= home]
-        frame = around[-1]
-        made = added(self._transposed(term, around), self.gradients[term.tensor].name)
+        outer = [f for f in self.frames if f.depth <= home]
+        frame = outer[-1]
+        item = added(self._transposed(term, outer), self.gradients[term.tensor].name)
         where = frame.items if frame is self.frames[-1] else frame.later
-        where.append(made)
+        where.append(item)
 
     def _least_home(self, term: Term) -> int:
         """What a segment adds to a gradient is added there, before its states are overwritten; at

@@ -32,7 +32,7 @@ from tcsym.frontend.program import (
     reads,
     statements,
 )
-from tcsym.index.expr import ZERO, Condition, Index, floordiv, lt, maximum, of_atom, var
+from tcsym.index.expr import ZERO, Condition, Index, floordiv, lt, maximum, minimum, of_atom, var
 from tcsym.index.quasi_affine import odd_atoms
 from tcsym.index.values import substitute
 
@@ -43,7 +43,8 @@ class Segmented(Struct, frozen=True):
 
     checkpoints: the states. kept: these, and what such loops write that others use. steps: size
     parameter, the steps of a segment -> those of the loops. counts: size of checkpoints -> how many
-    there are.
+    there are. lengths: loop over a segment, by its variable -> how many of its steps the loop that
+    was cut has, and the condition that it has one.
     """
 
     single: Single
@@ -52,6 +53,7 @@ class Segmented(Struct, frozen=True):
     kept: frozenset[str] = frozenset()
     steps: Mapping[str, Index] = {}
     counts: Mapping[str, Index] = {}
+    lengths: Mapping[str, tuple[Index, Condition]] = {}
 
     @property
     def sizes(self) -> frozenset[str]:
@@ -81,7 +83,13 @@ def in_segments(
     checkpoints = frozenset(made.checkpoints)
     kept = checkpoints | made.shared
     return Segmented(
-        Single(items, made.tensors), made.inner, checkpoints, kept, made.steps, made.counts
+        Single(items, made.tensors),
+        made.inner,
+        checkpoints,
+        kept,
+        made.steps,
+        made.counts,
+        made.lengths,
     )
 
 
@@ -138,6 +146,7 @@ class _Cutting(Struct):
     shared: set[str] = field(default_factory=set)
     steps: dict[str, Index] = field(default_factory=dict)
     counts: dict[str, Index] = field(default_factory=dict)
+    lengths: dict[str, tuple[Index, Condition]] = field(default_factory=dict)
 
     def cut(self, items: tuple[Item, ...], place: int) -> tuple[Item, ...]:
         loop = items[place]
@@ -166,6 +175,7 @@ class _Cutting(Struct):
         body = _within(loop.body, states, var(loop.variable), var(u))
         body = items_substituted(body, {loop.variable: step})
         steps = If(lt(step, loop.upper), body, tuple(stalled))
+        self.lengths[u] = minimum(var(size), loop.upper - step + var(u)), steps.condition
         segment = For(u, ZERO, var(size), (steps,))
         whole = For(c, ZERO, var(count) - 1, (*begin, segment, *end))
         self.inner[c] = frozenset(states)
