@@ -264,10 +264,10 @@ def shorter(e: Index, extents: Mapping[Index, str]) -> Index:
 # ---- the first lines
 
 
-def has_dimensions(t: Tensor, program: Program) -> bool:
+def has_dimensions(t: Tensor, program: Program, more: Collection[str] = ()) -> bool:
     """Whether a def can say what size a result has: it divides by constants and products of size
-    parameters. That of others is found from what writes them."""
-    parameters = frozenset(p.name for p in program.size_parameters)
+    parameters, its own and `more`. That of others is found from what writes them."""
+    parameters = frozenset((*more, *(p.name for p in program.size_parameters)))
     return all(_is_dimension(e, parameters) for e in t.shape)
 
 
@@ -292,7 +292,8 @@ def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
     params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
     params += [f"size {name}" for name in header.sizes]
     results = [
-        parameter(t) if has_dimensions(t, header.program) else t.name for t in header.results
+        parameter(t) if has_dimensions(t, header.program, header.sizes) else t.name
+        for t in header.results
     ]
     start, end = f"def {header.name}(", f"-> ({', '.join(results)}) {{"
     lines = [start]
