@@ -35,6 +35,7 @@ from tcsym.rewrite.hoist_sums import hoist_sums
 from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
+from tcsym.rewrite.share_maps import share_maps
 from tcsym.rewrite.share_parts import share_parts
 from tcsym.rewrite.share_sums import share_sums
 from tcsym.rewrite.share_terms import share_terms
@@ -81,7 +82,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = share_sums(hoist_sums(gather_form(check_ranges(program))))
+        program = share_maps(share_sums(hoist_sums(gather_form(check_ranges(program)))))
         program = pair_operands(separate_sums(program), context)
         program = share_terms(share_parts(_normalised(program, presburger, deadline)))
     with log.step("scop"):
