@@ -15,6 +15,7 @@ from tcsym.strategy import Pad
 from tests.fuzz.compare import difference, outcome, tolerances
 from tests.fuzz.model import Case
 from tests.fuzz.test_fuzz import cases
+from tests.fuzz.updates import in_place, results_of
 
 F32 = np.float32
 
@@ -162,10 +163,10 @@ def test_generated_programs(level: int, monkeypatch: pytest.MonkeyPatch) -> None
     )
     @given(cases(level))
     def check(case: Case) -> None:
-        names = [name for name, _ in case.outputs]
+        names = results_of(case)
         for strategy in strategies:
             try:
-                kernel = tc.define(case.source, strategy=strategy)[case.name]
+                kernel = in_place(tc.define(case.source, strategy=strategy)[case.name], case)
             except tc.TCError:
                 return
             for sizes in case.sizes[:3]:
