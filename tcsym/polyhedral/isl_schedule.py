@@ -27,6 +27,8 @@ class Unsuitable(Exception):
 
 def isl_schedule(scop: Scop, dependences: Dependences, fusion: Fusion) -> Tree:
     """All loops `sequential`; those over plain iterators have bounds. Raises Unsuitable."""
+    if not scop.statements:
+        raise Unsuitable("there is nothing to order")
     _set_options(dependences.relations.presburger.context, fusion)
     problem = constraints(scop, dependences)
     if any(s.positions for s in scop.statements):

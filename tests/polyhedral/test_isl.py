@@ -98,3 +98,9 @@ def test_no_time_limit_is_an_error(name: str) -> None:
     for step in range(16):
         options = Options(scheduler="isl", time_limit=1e-3 * 1.4**step)
         assert list(walk(schedule_program(program(name), options, {}).kernel.body))
+
+
+def test_a_program_that_does_nothing_is_given_up() -> None:
+    (nothing,) = analyse("def f(inout float(N) A) -> () { }").values()
+    notes = schedule_program(nothing, Options(scheduler="isl"), {}).notes
+    assert any("there is nothing to order" in note for note in notes)
