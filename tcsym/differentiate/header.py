@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tcsym.differentiate.algebra import rebuilt, with_bounds
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.text import item_lines, type_name
-from tcsym.errors import DerivativeError, TCError
+from tcsym.errors import DerivativeError, TCError, TCSyntaxError
 from tcsym.frontend.program import (
     Expr,
     For,
@@ -86,6 +86,11 @@ def _missing_ranges(
     """Variables by statement whose ranges inference does not find as they are."""
     try:
         program = analyse(text)
+    except TCSyntaxError as error:  # only limits of the text can be
+        message = f"the derivative is too large: {error.message}"
+        raise DerivativeError(
+            message, hint="name parts of long values in statements of their own"
+        ) from None
     except TCError as error:
         lines = [e.line for e in (error, *error.others)]
         at = _statement_at(lines[0], first_line, items, needed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -441,6 +443,15 @@ def test_results_whose_size_a_def_cannot_say(step: str) -> None:
     (Y,) = run(module.f.saving().program, {"X": X}, sizes).values()
     back = run(module.f.grad().program, {"X": X, "Y": Y, "dY": Y}, sizes)["dX"]
     assert np.allclose((back * dX).sum(), (forth * Y).sum(), rtol=1e-12)
+
+
+def test_derivatives_beyond_the_limits_of_a_text_are_refused() -> None:
+    f = only("def f(double(N) X) -> (Y) { Y(i) = sin(X(i) * X(i)) * cos(X(i)) }")
+    with (
+        patch("tcsym.frontend.limits.MAX_OPERATORS", 3),
+        pytest.raises(DerivativeError, match="the derivative is too large: more than 3 operators"),
+    ):
+        gradient_of(f)
 
 
 def test_names_that_are_taken() -> None:

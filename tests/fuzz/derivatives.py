@@ -37,7 +37,7 @@ from tcsym.differentiate.derive import (
     tangent_text,
 )
 from tcsym.differentiate.names import gradient_names
-from tcsym.errors import DerivativeError, TCError
+from tcsym.errors import DerivativeError, TCError, TCSyntaxError
 from tcsym.frontend.program import Program
 from tcsym.index.values import evaluate
 from tcsym.types import DType
@@ -282,7 +282,7 @@ def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, 
         return Verdict(f"wrong: {type(error).__name__}: {error}"), None
     try:
         whole = _texts(program, made, wrt)
-    except DerivativeError as error:
+    except (DerivativeError, TCSyntaxError) as error:  # the second: beyond the limits of a text
         return Verdict(f"no derivative: {error.message}"), None
     except Exception as error:
         return Verdict(f"wrong: {type(error).__name__}: {error}"), None
