@@ -167,6 +167,13 @@ def test_products_of_matrices_in_the_twin(sizes: tuple[int, int, int], first_pla
 
 
 @in_twin
+def test_greatest_products_have_no_zeros_from_beyond_the_edges(first_plans: None) -> None:
+    text = "def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }"
+    a, b = -np.ones((17, 5), np.int32), np.ones((5, 33), np.int32)
+    np.testing.assert_array_equal(tc.define(text, target="cuda:twin")(a, b), -1)
+
+
+@in_twin
 def test_float32_loses_bits_only_where_asked(first_plans: None) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s, dtype=np.float32) for s in ((40, 33), (33, 25)))

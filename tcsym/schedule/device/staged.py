@@ -273,7 +273,7 @@ class Sum(Struct, frozen=True):
         if isinstance(plan, WarpTiles):
             return replace(threads, body=self.multiply(panel, threads.variable))
         whole = self.steps(panel, index(plan.depth), threads.variable)
-        if all(is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):
+        if all(t.op == "add" and is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):
             return replace(threads, body=whole)
         left = extent(total) - var(panel) * plan.depth
         ragged = self.steps(panel, left, threads.variable)
