@@ -136,7 +136,7 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     saved = [single.tensors[n] for n in made]
     saved = [t for t in saved if t.name in used & taken and t.name not in outputs]
     said = {str(e) for t in saved for e in t.shape}
-    back = cut.counted(back, cut.counts.keys() - said)
+    back = tuple(cut.ranged(cut.counted(back, cut.counts.keys() - said)))
     return Gradient(
         whole,
         forward,

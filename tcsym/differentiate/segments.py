@@ -8,14 +8,14 @@ states of a segment again from its checkpoint, so that it needs about T/S + S st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import Tensors, reads_replaced
-from tcsym.differentiate.algebra import items_substituted
+from tcsym.differentiate.algebra import items_substituted, with_bounds
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import is_at_least, range_of, writes
 from tcsym.differentiate.single import Single
@@ -69,6 +69,20 @@ class Segmented(Struct, frozen=True):
         """Statements with numbers of checkpoints, by default all of them, said by other sizes."""
         counts = {n: e for n, e in self.counts.items() if names is None or n in names}
         return items_substituted(items, counts)
+
+    def ranged(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Ranges over checkpoints said by other sizes, subscripts not: a call with checkpoints of
+        segments that have another number of steps is refused, as these are not within bounds."""
+        for item in items:
+            match item:
+                case Statement():
+                    yield replace(
+                        item, domain=tuple([with_bounds(r, self.count) for r in item.domain])
+                    )
+                case For(_, lower, upper):
+                    yield replace(item, lower=self.count(lower), upper=self.count(upper))
+                case _:
+                    yield item
 
 
 def in_segments(

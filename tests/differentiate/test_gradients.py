@@ -254,6 +254,28 @@ def test_gradients_from_states_of_some_steps_have_gradients() -> None:
     assert disagreement(twice, {"S": 2}, arrays=given) == ""
 
 
+def test_states_of_segments_of_other_steps_are_refused() -> None:
+    kernel = tcsym.define(
+        """def f(double(T,N) X, double(N) a) -> (y) {
+          h(i) = double(0) where i in 0:N
+          for t in T { h(i) = tanh(a(i) * h(i) + X(t,i)) }
+          y(i) = h(i)
+        }"""
+    ).f
+    saving, grad = kernel.saving(recompute="sqrt"), kernel.grad(recompute="sqrt")
+    X, a, dy = np.ones((10, 2)), np.array([0.5, 0.25]), np.ones(2)
+    found = {}
+    for steps in (2, 3, 10):
+        _, starts = saving(X, a, sizes={"S": steps})
+        found[steps] = grad(X, a, starts, dy, sizes={"S": steps})
+        for other in {2, 3, 10} - {steps}:
+            with pytest.raises(tcsym.TCError, match="out of range for these sizes"):
+                grad(X, a, starts, dy, sizes={"S": other})
+    for each in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(each[0], each[1], rtol=1e-12)
+        np.testing.assert_allclose(each[0], each[2], rtol=1e-12)
+
+
 def test_states_of_a_segment_take_its_memory() -> None:
     f = tcsym.define(PROGRAMS["last step"][0], target="cpu:avx2").f
     saving, back = f.saving(recompute="sqrt"), f.grad(recompute="sqrt")
