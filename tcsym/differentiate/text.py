@@ -27,7 +27,7 @@ from tcsym.frontend.program import (
     dtype_of,
 )
 from tcsym.frontend.program_text import ATOM, INFIX, PREFIX, PRODUCT, SUM, Text, Writer
-from tcsym.index.expr import ZERO, FloorDiv, Index, var
+from tcsym.index.expr import ZERO, FloorDiv, Index, atom_parts, var
 from tcsym.index.text import condition_text
 from tcsym.types import DType
 
@@ -232,13 +232,14 @@ def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
         case Cast(x, to) if to is dtype and dtype.is_float and dtype_of(x).is_integer:
             is_literal = isinstance(other, Const | Cast)
             if not is_literal and dtype_of(other) is dtype and not isinstance(x, Const):
-                return Cast(x, dtype_of(x)) if _rounds_down(x) else x
+                is_quotient = isinstance(x, IndexValue) and _rounds_down(x.index)
+                return Cast(x, dtype_of(x)) if is_quotient else x
     return e
 
 
-def _rounds_down(e: Expr) -> bool:
-    """A quotient of indices: that a number is made of it is said by a cast."""
-    return isinstance(e, IndexValue) and any(isinstance(a, FloorDiv) for a, _ in e.index.terms)
+def _rounds_down(i: Index) -> bool:
+    """A quotient is part of it: that a number is made of that is said by a cast."""
+    return any(isinstance(a, FloorDiv) or any(map(_rounds_down, atom_parts(a))) for a, _ in i.terms)
 
 
 def _float_text(value: float, dtype: DType) -> str:

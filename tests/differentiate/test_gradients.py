@@ -328,6 +328,12 @@ def test_texts_of_gradients_give_no_warnings() -> None:
     )
     twice = gradient_of(gradient_of(spread, recompute="none"), recompute="none")
     assert twice.traps == () and "int32(i/2)" in twice.source
+    steps = only(
+        "def f(double(N) X, double(K) W, double(K,K) U) -> (double(N+1,K) Y) { Y(0,k) = W(k) "
+        "for t in N { Y(t+1,k) = W(k) * t Y(t+1,k) += Y(t,j) * U(k,j) "
+        "Y(t+1,k) = tanh(Y(t+1,k)) * 0.5 } }"
+    )
+    assert gradient_of(steps, recompute="sqrt").traps == ()
     assert only(tangent_text(program, None, analyse=only)).traps == ()
 
 
