@@ -116,7 +116,7 @@ MUTANTS = (
         "zeros-count",
         "steps that are not there are used, though zeros change the result",
         "Sum.use",
-        "if all(is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):",
+        'if all(t.op == "add" and is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):',
         "if self.terms:",
     ),
     Mutant(

@@ -174,7 +174,10 @@ def guarded_operand() -> Kernel:
 
 
 def guarded_term() -> Kernel:
-    return term_matmul("guarded_term", lambda a, b: after_first(op("mul", a, b)), 1)
+    """No guard that ends of the sum could say."""
+    i, k = (IndexValue(var(n), DType.INT32) for n in "ik")
+    beside = Compare("ne", i, k)
+    return term_matmul("guarded_term", lambda a, b: Select(beside, op("mul", a, b), con(0.0), F32))
 
 
 def computed_operands() -> Kernel:

@@ -29,7 +29,9 @@ STACK = re.compile(r"^  (%a\d+) = alloca (.*)$", re.MULTILINE)
 class OfAmd:
     """Reference: LLVM, User Guide for AMDGPU. A warp is a wave of 32 threads."""
 
-    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+    def entry(
+        self, module: Module, name: str, words: Sequence[str], threads: int, resident: int
+    ) -> None:
         words = [word.replace("ptr", "ptr addrspace(1)") for word in words]
         kinds = [word.removesuffix(" readonly").removesuffix(" noalias") for word in words]
         given = ", ".join(f"{word} %w{k}" for k, word in enumerate(words))

@@ -30,12 +30,12 @@ def product(k: int, a: str, b: str) -> str:
 
 def text(*lines: str) -> str:
     outputs = ", ".join(f"Y{k}" for k in range(len(lines)))
-    head = "float(M,K) A, float(M,L) B, float(N,K) C, float(N,L) D"
+    head = "float(M,K) A, float(M,L) B, float(N,K) C, float(N,K) F, float(N,L) D"
     return f"def several({head}) -> ({outputs}) {{\n{''.join(lines)}}}"
 
 
 ONCE = text(product(0, "A", "C"))
-THRICE = text(product(0, "A", "C"), product(1, "B", "D"), product(2, "A", "C"))
+THRICE = text(product(0, "A", "C"), product(1, "B", "D"), product(2, "A", "F"))
 
 
 def ir_of(source: str) -> str:
@@ -66,7 +66,8 @@ def test_shared_functions_compute_what_the_program_says() -> None:
     kernel = tcsym.define(THRICE, strategy="symbolic")
     rng = np.random.default_rng(0)
     m, n, k, l = 37, 53, 29, 71  # noqa: E741
-    arrays = [rng.standard_normal(s, dtype=np.float32) for s in ((m, k), (m, l), (n, k), (n, l))]
+    shapes = ((m, k), (m, l), (n, k), (n, k), (n, l))
+    arrays = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
     for ours, expected in zip(kernel(*arrays), kernel.reference(*arrays)):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-4)
 
