@@ -490,8 +490,8 @@ def _sum_text(e: Index) -> str:
     out = ""
     for atom, c in terms:
         text = atom_text(atom)
-        if isinstance(atom, FloorDiv | Mod) and abs(c) != 1:
-            text = f"({text})"
+        if isinstance(atom, FloorDiv | Mod) and (abs(c) != 1 or (c < 0 and not out)):
+            text = f"({text})"  # -(i/2) is not (-i)/2
         body = text if abs(c) == 1 else f"{abs(c)}*{text}"
         out += (" - " if c < 0 else " + ") + body if out else ("-" if c < 0 else "") + body
     if e.constant or not out:

@@ -43,6 +43,10 @@ PROGRAMS = {
     "fixed": ("def f(double(N) X) -> (Y) { Y(i) = X(i) * X(N-1) + X(0) }", N3),
     "halves": ("def f(double(N) X) -> (double(2*N) Y) { Y(i) = X(i/2) * X(i/2) }", N3),
     "remainders": ("def f(double(N) X) -> (double(2*N) Y) { Y(i) = X(i%N) }", N3),
+    "quotients that are taken away": (
+        "def f(double(N) X) -> (Y) { Y(i) = X((-(3*i/2) - 2) % N) where i in 0:N }",
+        {"N": 4},
+    ),
     "clamped": (
         "def f(double(N) X, double(K) W) -> (Y) "
         "{ Y(i) +=! X(min(i + k, N - 1)) * W(k) where i in 0:N }",

@@ -112,6 +112,8 @@ def test_text_is_as_a_person_writes() -> None:
     assert str(floordiv(n - k, 2) + 1) == "(N - K)/2 + 1"
     assert str(mod(i, 3)) == "i - 3*(i/3)"
     assert str(minimum(n, k, n - 1)) == "min(K, N - 1)"
+    assert str(1 - floordiv(i, 2)) == "-(i/2) + 1"  # -i/2 is (-i)/2
+    assert str(-mod(i, n)) == "-(i%N)" and str(n - mod(i, n)) == "N - i%N"
     assert condition_text(all_of((ge(i, n), negate(eq(i, 3))))) == "i >= N && i != 3"
 
 
