@@ -25,6 +25,7 @@ from tcsym.frontend.program import (
     Statement,
     Unary,
     dtype_of,
+    subexpressions,
 )
 from tcsym.frontend.program_text import ATOM, INFIX, PREFIX, PRODUCT, SUM, Text, Writer
 from tcsym.index.expr import ZERO, FloorDiv, Index, atom_parts, var
@@ -92,15 +93,32 @@ def _meant(s: Statement) -> Expr:
 
 
 def _with_casts(e: Expr) -> Expr:
+    """A quotient and the whole of other integer arithmetic in a cast: operands of a declared result
+    are converted to its type first, except inside of casts."""
     if isinstance(e, Read):
         return e
     made = rebuilt(e, _with_casts)
     match made:
         case Binary("div", _, _, dtype) if dtype.is_integer:
             return Cast(made, dtype)
-        case Binary("add" | "sub" | "mul", _, _, dtype) if dtype.is_short_integer:
-            return Cast(made, dtype)
+        case Binary("add" | "sub" | "mul", a, b, _) if _is_converted(made):
+            return Cast(replace(made, left=_bare(a), right=_bare(b)), made.dtype)
+        case Unary("neg", x, _) if _is_converted(made):
+            return Cast(replace(made, operand=_bare(x)), made.dtype)
     return made
+
+
+def _is_converted(e: Binary | Unary) -> bool:
+    """Elements are; indices are not."""
+    is_narrow = not e.dtype.is_float and e.dtype.bits <= 32
+    return is_narrow and any(isinstance(x, Read) for x in subexpressions(e))
+
+
+def _bare(e: Expr) -> Expr:
+    match e:
+        case Cast(Binary("add" | "sub" | "mul", _, _, dtype) | Unary("neg", _, dtype) as x, to):
+            return x if dtype is to else e
+    return e
 
 
 def _stored(e: Expr) -> str:

@@ -320,6 +320,35 @@ def test_texts_of_gradients_invert_ranges() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "dtype, value",
+    [
+        ("uint8", "-C(k)"),
+        ("uint32", "C(k) - 2 * C(i)"),
+        ("bool", "C(k) + C(i)"),
+        ("int32", "100000 * C(k) * C(i)"),
+    ],
+)
+@pytest.mark.parametrize("form", ["A(i) * {}", "tanh(min(A(i) / C(i), {}))"])
+def test_integers_keep_their_types_under_results_that_are_declared(
+    dtype: str, value: str, form: str
+) -> None:
+    integer = f"double({value})" if dtype == "bool" else value
+    body = form.format(integer).replace("/ C(i)", "/ double(C(i))")
+    source = f"def f(double(K) A, {dtype}(K) C) -> (Y) {{ Y(i) +=! {body} }}"
+    rng = np.random.default_rng(0)
+    given = {"A": rng.uniform(0.5, 1.5, 3), "C": np.ones(3, dtype)}
+    if dtype == "int32":
+        given["C"] *= 1000
+    assert disagreement(source, {"K": 3}, arrays=given) == ""
+    forth = only(tangent_text(only(source), ["A"], analyse=only))
+    back = gradient_of(only(source))
+    weights, along = rng.uniform(-1, 1, (2, 3))
+    gradient = run(back, {**given, "dY": weights}, {"K": 3})["dA"]
+    tangent = run(forth, {**given, "dA": along}, {"K": 3})["dY"]
+    assert gradient @ along == pytest.approx(weights @ tangent, rel=1e-12)
+
+
 def test_texts_of_gradients_give_no_warnings() -> None:
     program = only(
         "def f(double(N) X, uint8(N) B) -> (Y) { s +=! B(i) + B(i) "
