@@ -255,12 +255,14 @@ class Reverse(Struct):
             term = replace(term, subscripts=subscripts, extents=extents)
         return term
 
-    def _transposed(self, term: Term, frames: Sequence[_Frame]) -> Sum:
-        """`frames`: those around the sum."""
+    def _transposed(
+        self, term: Term, frames: Sequence[_Frame], written: Mapping[int, Index] = {}
+    ) -> Sum:
+        """`frames`: those around the sum. `written` as `transposed` says."""
         shape = self.single.tensors[term.tensor].shape
         around = {f.variable: (f.lower, f.upper) for f in self.loops[: frames[-1].depth]}
         known = [f.guard for f in frames if f.guard is not None]
-        return transposed(term, shape, self.names, self.sizes, around, known)
+        return transposed(term, shape, self.names, self.sizes, around, known, written)
 
     # ---- gradients
 
@@ -314,7 +316,7 @@ class Reverse(Struct):
             made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
             self.single.tensors[made.name] = made
         base = None if given is None else Read(given.name, (), given.dtype)
-        sums = [self._transposed(t, self.frames) for t in terms]
+        sums = [self._transposed(t, self.frames, fixed) for t in terms]
         if not self.loops and not fixed:
             sums = [s for s in sums if not self.forms.vanish([s])]
             nothing = not sums and base is None

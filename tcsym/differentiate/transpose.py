@@ -75,23 +75,25 @@ def transposed(
     sizes: frozenset[str],
     loops: Bounds,
     known: Sequence[Condition] = (),
+    written: Mapping[int, Index] = {},
 ) -> Sum:
     """`term` as a sum at each element of its tensor.
 
-    shape: of the tensor. loops: around the sum. known: what holds where it stands.
+    shape: of the tensor. loops: around the sum. known: what holds where it stands. written:
+    positions, by their dimensions, at which the program defines the tensor there.
     """
     extents = {**term.extents, **extents_of(term.subscripts, shape)}
     box, dependent = boxed(term.domain, term.given, extents)
     term = replace(term, domain=box)
-    solving = _Solving(term, shape, names, sizes, dependent, loops, tuple(known))
+    solving = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written)
     found = solving.run()
     if solving.disjoint and found.reduces:
-        again = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), apart=True)
+        again = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written, True)
         one = again.run()
         if not one.reduces:  # schedules take sums by the window's conditions apart, as products
             return one
     if found.reduces and term.won is not None:
-        return transposed(term.won, shape, names, sizes, loops, known)
+        return transposed(term.won, shape, names, sizes, loops, known, written)
     return found
 
 
@@ -103,6 +105,7 @@ class _Solving(Struct):
     dependent: tuple[Range, ...]
     loops: Bounds
     known: tuple[Condition, ...]
+    written: Mapping[int, Index]
     apart: bool = False  # solve for both variables of a window that overlaps no other
     disjoint: bool = False  # there was one
     fixed: set[int] = field(default_factory=set)
@@ -179,7 +182,7 @@ class _Solving(Struct):
     def _fixed(self, d: int, e: Index) -> None:
         """`X(N-1)`; or under a guard that it may need, which then is around the statement, or
         else a condition on all positions."""
-        needed = self._needed(e, self.shape[d] - 1 - e)
+        needed = [] if self.written.get(d) == e else self._needed(e, self.shape[d] - 1 - e)
         if self.term.guard != TRUTH and needed is None:
             self.require(eq(self._position(d), e))
             return

@@ -215,6 +215,11 @@ SEGMENTS = {
         "s +=! h(t,n) * h(t,n) where t in 0:T }",
         ["h"],
     ),
+    "backwards, in a slice of a state": (
+        "def f(double(T) X) -> (double(T) z) { y(i) = X(i) for t in T { b(T-t-1) +=! y(i) * X(i) "
+        "y(T-t-1) += 0.5 * b(T-t-1) } z(i) = y(i) * y(i) }",
+        ["y_2_start", "b"],
+    ),
 }
 RAGGED = {
     "rows": "double(B,3) X) -> (Y) { Y(b) +=! X(b,l) * X(b,l) where n = min(at(b), 3), l in 0:n }",
