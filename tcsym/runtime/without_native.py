@@ -88,14 +88,15 @@ class Chain:
     def __init__(self, words: bytes, names: object, types: object, results: object, *rest: Any):
         self._words = iter(struct.unpack(f"{len(words) // 8}q", words))
         self._results, self._failed = results, rest[-2]
-        n_inputs, n_links, _, n_copies = self._take(4)
+        n_inputs, n_links, _, n_copies, n_constants = self._take(5)
         self._take(5)
         for _ in range(n_inputs):
-            rank = self._take(9)[0]
+            rank = self._take(10)[0]
             self._take(2 * rank)
         self._links = [self._link() for _ in range(n_links)]
-        copies = tuple(self._words)[-3 * n_copies :] if n_copies else ()
-        self._copies = [copies[k : k + 3] for k in range(0, len(copies), 3)]
+        left = tuple(self._words)
+        end = len(left) - 2 * n_constants
+        self._copies = [left[k : k + 3] for k in range(end - 3 * n_copies, end, 3)]
 
     def _take(self, n: int) -> tuple[int, ...]:
         return tuple(islice(self._words, n))
