@@ -101,6 +101,8 @@ def _with_casts(e: Expr) -> Expr:
     match made:
         case Binary("div", _, _, dtype) if dtype.is_integer:
             return Cast(made, dtype)
+        case Cast(x, to) if to.is_float and not isinstance(x, Cast) and _rounds_down(x):
+            return Cast(Cast(x, dtype_of(x)), to)
         case Binary("add" | "sub" | "mul", a, b, _) if _is_converted(made):
             return Cast(replace(made, left=_bare(a), right=_bare(b)), made.dtype)
         case Unary("neg", x, _) if _is_converted(made):
@@ -112,6 +114,15 @@ def _is_converted(e: Binary | Unary) -> bool:
     """Elements are; indices are not."""
     is_narrow = not e.dtype.is_float and e.dtype.bits <= 32
     return is_narrow and any(isinstance(x, Read) for x in subexpressions(e))
+
+
+def _rounds_down(e: Expr) -> bool:
+    """A number is made of indices of which a quotient is part."""
+    return any(isinstance(x, IndexValue) and _is_quotient(x.index) for x in subexpressions(e))
+
+
+def _is_quotient(i: Index) -> bool:
+    return any(isinstance(a, FloorDiv) or any(map(_is_quotient, atom_parts(a))) for a, _ in i.terms)
 
 
 def _bare(e: Expr) -> Expr:
@@ -250,14 +261,8 @@ def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
         case Cast(x, to) if to is dtype and dtype.is_float and dtype_of(x).is_integer:
             is_literal = isinstance(other, Const | Cast)
             if not is_literal and dtype_of(other) is dtype and not isinstance(x, Const):
-                is_quotient = isinstance(x, IndexValue) and _rounds_down(x.index)
-                return Cast(x, dtype_of(x)) if is_quotient else x
+                return x
     return e
-
-
-def _rounds_down(i: Index) -> bool:
-    """A quotient is part of it: that a number is made of that is said by a cast."""
-    return any(isinstance(a, FloorDiv) or any(map(_rounds_down, atom_parts(a))) for a, _ in i.terms)
 
 
 def _float_text(value: float, dtype: DType) -> str:

@@ -366,6 +366,9 @@ def test_texts_of_gradients_give_no_warnings() -> None:
     )
     twice = gradient_of(gradient_of(spread, recompute="none"), recompute="none")
     assert twice.traps == () and "int32(i/2)" in twice.source
+    for value in ("sin(2 * i + 1)", "(3.0 + i * (N - i))"):
+        text = f"def f(double(N) X) -> (double(N/2) Y) {{ Y(i) = X(2*i) * {value} }}"
+        assert gradient_of(only(text)).traps == ()
     steps = only(
         "def f(double(N) X, double(K) W, double(K,K) U) -> (double(N+1,K) Y) { Y(0,k) = W(k) "
         "for t in N { Y(t+1,k) = W(k) * t Y(t+1,k) += Y(t,j) * U(k,j) "

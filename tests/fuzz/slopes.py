@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from tcsym.errors import TCError
 from tcsym.frontend.program import Program
 from tests.differentiate.differences import run
 from tests.fuzz.decisions import decisions
@@ -51,12 +52,20 @@ def transposed(point: Point, gradients: Arrays, tangents: Arrays) -> tuple[float
 
 
 def compared(program: Program, point: Point, gradients: Arrays, tangents: Arrays) -> str:
-    """ "right", "wrong: ..." or why differences say nothing."""
+    """ "right", "wrong: ..." or why differences say nothing, such as that the program is refused
+    beside the point."""
     back, forth, scale = transposed(point, gradients, tangents)
     if not (np.isfinite(back) and np.isfinite(forth)):
         return "not finite"
     if abs(back - forth) > IDENTITY * scale:
         return f"wrong: no transposes: gradient {back}, tangent {forth}"
+    try:
+        return _beside_differences(program, point, forth, scale)
+    except TCError:
+        return "at a kink"
+
+
+def _beside_differences(program: Program, point: Point, forth: float, scale: float) -> str:
     for step in STEPS:
         if abs(_difference(program, point, step) - forth) <= DIFFERENCE * scale:
             return "right"
