@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from tcsym.frontend.program import For, If, Item, Range, Statement
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import ZERO, Atom, Index, Product, of_atom, var
 from tcsym.index.values import substitute
 
 Bounds = Mapping[str, tuple[Index, Index]]  # of a variable: lower, upper (excluded)
 
 
 def least(e: Index, bounds: Bounds) -> Index | None:
-    """A lower bound of `e` over the box of `bounds`; None if a variable is not linear in it."""
+    """A lower bound of `e` over the box of `bounds`; None if a variable is not linear in it, except
+    in products that are added and of which no factor is negative."""
+    e = e - sum([of_atom(a) * c for a, c in e.terms if c > 0 and _is_positive(a, bounds)], ZERO)
     for _ in range(len(bounds) + 1):
         inside = [v for v in e.variables() if v in bounds]
         if not inside:
@@ -39,6 +41,16 @@ def is_at_least(e: Index, minimum: int, bounds: Bounds) -> bool:
     if known is None:
         return False
     return known.constant >= 0 and all(c > 0 and isinstance(a, str) for a, c in known.terms)
+
+
+def _is_positive(a: Atom, bounds: Bounds) -> bool:
+    """True for a product of sizes and of variables that start at such or at 0."""
+    if not isinstance(a, Product):
+        return False
+    names = [f for f in a.factors if isinstance(f, str)]
+    starts = [bounds[f][0] for f in names if f in bounds]
+    known = all(not e.variables() & bounds.keys() and is_at_least(e, 0, {}) for e in starts)
+    return known and len(names) == len(a.factors)
 
 
 class Write(Struct, frozen=True):

@@ -256,6 +256,13 @@ def test_gradients_from_states_of_some_steps(name: str) -> None:
             assert disagreement(text, sizes, recompute="sqrt", steps=steps) == ""
 
 
+def test_steps_of_segments_write_where_they_are() -> None:
+    text, _ = SEGMENTS["backwards, in a slice of a state"]
+    source = gradient_of(only(text), recompute="sqrt").source
+    assert "    dy_2(S - u - 1, S + S*c + T + u - C*S) += " in source
+    assert "C*S + p" not in source  # all positions, of which a condition keeps one
+
+
 def test_gradients_from_states_of_some_steps_have_gradients() -> None:
     text, _ = SEGMENTS["overwritten"]
     twice = gradient_of(only(text), recompute="sqrt").source
