@@ -28,6 +28,7 @@ from tcsym.frontend.program import (
     Select,
     Statement,
     Tensor,
+    dtype_of,
     reads,
     statements,
 )
@@ -87,7 +88,7 @@ class _Block(Struct, frozen=True):
         if s.op == "=" or (s.initialise and not reduces(s)):
             return [replace(s, op="=", initialise=False, value=self._stored(s, s.value))]
         if s.initialise:
-            return [s]
+            return [replace(s, value=self._term(s))]
         old = Read(s.target, s.subscripts, self.tensors[s.target].dtype)
         if not reduces(s):
             value = _combined(s, old, self._stored(s, s.value))
@@ -98,12 +99,19 @@ class _Block(Struct, frozen=True):
         total = _combined(s, old, Read(partial.name, own, dtype))
         domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
         return [
-            replace(s, target=partial.name, subscripts=own, initialise=True),
+            replace(s, target=partial.name, subscripts=own, initialise=True, value=self._term(s)),
             replace(s, op="=", domain=domain, value=total, given=()),
         ]
 
     def _stored(self, s: Statement, e: Expr) -> Expr:
         return converted(e, self.tensors[s.target].dtype)
+
+    def _term(self, s: Statement) -> Expr:
+        """What is summed, in the type of the sum: counts of conditions are no bools. Terms of
+        sums that are stored as halves are not rounded."""
+        dtype = self.tensors[s.target].dtype
+        is_rounded = dtype.accumulator is not dtype and dtype_of(s.value).is_float
+        return s.value if is_rounded else converted(s.value, dtype)
 
     def temporary(self, s: Statement, name: str) -> Tensor:
         """For what `s` writes, by its left index variables alone."""

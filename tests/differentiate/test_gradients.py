@@ -361,6 +361,16 @@ def test_integers_keep_their_types_under_results_that_are_declared(
     assert gradient @ along == pytest.approx(weights @ tangent, rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "double"])
+def test_counts_of_conditions_are_of_the_type_that_is_declared(dtype: str) -> None:
+    declared = f"def f(double(N) X) -> ({dtype}(N) T, Y) {{ T(i) +=! "
+    given = f"def f(double(N) X, {dtype}(N) O) -> (Y) {{ T(i) = O(i) T(i) += "
+    for start in (declared, given):
+        text = start + "X(k) > 0.5 where i in 0:N Y(i) = X(i) * T(i) }"
+        for recompute in ("all", "none"):
+            assert disagreement(text, {"N": 4}, recompute=recompute) == ""
+
+
 def test_texts_of_gradients_give_no_warnings() -> None:
     program = only(
         "def f(double(N) X, uint8(N) B) -> (Y) { s +=! B(i) + B(i) "

@@ -22,7 +22,7 @@ from tests.fuzz.decisions import decisions
 Array = Any
 Arrays = Mapping[str, Array]
 
-STEPS = (1e-5, 2e-5, 1e-4, 1e-6, 1e-7, 1e-3)
+STEPS = (1e-5, 2e-5, 1e-4, 1e-6, 1e-7, 1e-3, 1e-8)
 FINEST = 5e-6
 IDENTITY, DIFFERENCE = (
     1e-9,
