@@ -34,6 +34,7 @@ from tcsym.index.expr import (
     all_of,
     any_of,
     condition_variables,
+    eq,
     ge,
     lt,
     negate,
@@ -165,7 +166,9 @@ def _enough(points: Points, sides: list[Index], facts: Facts) -> tuple[Condition
 
 def _surely(side: Index, points: Points, facts: Facts) -> Condition:
     """A condition on sizes under which `side` is >= 0: where its worst case over the ranges is, or
-    where isl sees no point that it is not."""
+    where isl sees no point that it is not. What is at least -1 and not -1 is >= 0."""
+    if negate(eq(side, -1)) in conjuncts(points.condition):
+        side = side + 1
     least = extreme(side, points.scope, False, facts.positive)
     worst = FALSE if least is None else ge(least, 0)
     return any_of((worst, _enough(points, [side], facts)[0]))

@@ -215,6 +215,11 @@ SEGMENTS = {
         "s +=! h(t,n) * h(t,n) where t in 0:T }",
         ["h"],
     ),
+    "the first step is another": (
+        "def f(double(N,N) X, double(N) b) -> (double(T,N) h) { for t in T { if t == 0 "
+        "{ h(t,n) = b(n) } else { q(n) +=! h(t-1,k) * X(k,n) h(t,n) = tanh(q(n)) * 0.5 } } }",
+        ["q_1_start"],
+    ),
     "backwards, in a slice of a state": (
         "def f(double(T) X) -> (double(T) z) { y(i) = X(i) for t in T { b(T-t-1) +=! y(i) * X(i) "
         "y(T-t-1) += 0.5 * b(T-t-1) } z(i) = y(i) * y(i) }",
