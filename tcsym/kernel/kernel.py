@@ -318,8 +318,8 @@ class Kernel:
     def jvp(self, wrt: str | Collection[str] | None = None) -> Kernel:
         """The kernel `<name>_jvp` that computes tangents of outputs: derivatives along a direction.
 
-        It takes inputs, if it needs them, and the direction `dX` of each floating input; it gives
-        `dY` of each floating output that depends on them. Names, `wrt` and errors: as of `grad`.
+        It takes inputs that it needs, outputs if only they have a size, and the direction `dX` of
+        each floating input; it gives `dY` of floating outputs that depend on them. Else as `grad`.
         """
         from tcsym.kernel.derivatives import tangent_kernel
 

@@ -353,7 +353,7 @@ def _at(
     if compiled and (said := _compiled(made.back, known, sizes, back)):
         return f"wrong: machine code: {said}", 0
     directions = {called[n]: v for n, v in along.items()}
-    forth = run(made.forth, {**given, **directions}, _of(made.forth, sizes))
+    forth = run(made.forth, {**given, **results, **directions}, _of(made.forth, sizes))
     gradients = {n: back[called[n]] for n in along}
     tangents = {n: forth[called[n]] for n in weights}
     point = replace(start, along=along, weights=weights)
