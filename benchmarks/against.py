@@ -310,7 +310,7 @@ def _startup(cases: Sequence[Any], trees: Sequence[Path]) -> list[list[dict[str,
     compile_python_files()
     environment = environment_for(1, None, "")
     found: list[list[dict[str, Any]]] = [[], []]
-    for case in cases:
+    for case in (c for c in cases if c is not CALL):  # a call has no sizes to draw
         for k, tree in enumerate(trees):
             found[k].append(startup_row(case, 3, environment, tree))
     return found
