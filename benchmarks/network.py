@@ -133,5 +133,5 @@ def _measure(arguments: argparse.Namespace) -> None:
         grown = str(allocated(functions["session"]))
         table.add_row(str(batch), str(length), f"{1e3 * best['session']:.3f}", *ratios, grown)
     Console().print(table)
-    say = f"arena: {session.bytes} bytes, as the plan says: {plan.arena_bytes}"
+    say = f"{session.bytes} bytes, {plan.arena_bytes} of them storages; the rest is scratch memory"
     Console().print(say)
