@@ -63,9 +63,9 @@ def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place 
 def is_undisturbed(torch: Any) -> bool:
     """torch neither traces nor transforms nor watches operators in this thread now, nor chooses
     their types."""
-    known = torch._C
-    busy = known._is_tracing() or known._are_functorch_transforms_active()
-    return not (busy or known._is_any_autocast_enabled() or known._len_torch_dispatch_stack())
+    busy = torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
+    cast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return not (busy or cast or torch._C._len_torch_dispatch_stack())
 
 
 def is_transformed(x: Any, torch: Any) -> bool:

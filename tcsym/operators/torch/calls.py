@@ -28,7 +28,6 @@ from tcsym.runtime.torch_views import element_type, is_transformed, is_undisturb
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _OPTIONS = ("out", "sizes", "threads")
 
 
@@ -37,7 +36,7 @@ def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     if not kwargs and torch.is_grad_enabled() and is_undisturbed(torch):
         needs = False
         for x in args:
-            if type(x) not in _PLAIN or _is_wrapped(x):
+            if type(x) not in _PLAIN:
                 break
             needs = needs or x.requires_grad
         else:

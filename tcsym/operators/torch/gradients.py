@@ -81,18 +81,13 @@ class Recorder:
 
 
 def recorded_function(kernel: Called, recorder: Recorder) -> Any:
-    """What applies a `torch.autograd.Function` to arguments in order: the quick way where torch
-    watches nothing else. Its nodes have the kernel's name.
-
-    The class's own `apply` would first ask what the caller knows: whether torch.func is at work,
-    and whether a tensor is left over from it.
-    """
+    """A `torch.autograd.Function` of arguments in order: the quick way where torch watches nothing
+    else. Its nodes have the kernel's name."""
     members = {
         "forward": staticmethod(recorder.forward),
         "backward": staticmethod(recorder.backward),
     }
-    made = type(kernel.name, (torch.autograd.Function,), members)
-    return super(torch.autograd.Function, made).apply
+    return type(kernel.name, (torch.autograd.Function,), members)
 
 
 def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[..., Any]) -> Any:

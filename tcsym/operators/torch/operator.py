@@ -26,7 +26,7 @@ _AUTOCAST = ("cpu", "cuda")
 
 
 class Operator(Struct, frozen=True, eq=False):
-    """packet: what graphs call; its `default` is the one operator. record: applies the function
+    """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
     that records a plain call. transform: the same for tensors that torch.func transforms."""
 
     kernel: Called
@@ -95,7 +95,7 @@ def _registered(kernel: Called, name: str) -> Operator:
     torch.library.register_vmap(
         qualified, lambda info, in_dims, *args: _batch(kernel, in_dims, args), lib=_library
     )
-    record = recorded_function(kernel, recorder)
+    record = recorded_function(kernel, recorder).apply
     transformed = transformed_function(kernel, recorder, lambda *given: _batch(kernel, *given))
     return Operator(kernel, packet, record, transformed.apply)
 
