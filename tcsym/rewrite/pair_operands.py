@@ -29,6 +29,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, var
 from tcsym.rewrite.factors import flattened, product
+from tcsym.rewrite.fresh import fresh_name
 from tcsym.rewrite.operand_orders import Found, Operands, best_orders
 from tcsym.rewrite.share_parts import is_inside
 from tcsym.sizes.context import Context, Ranges, decided, ranges_of
@@ -113,7 +114,7 @@ class Pairing(Struct):
     def partial(self, s: Statement, value: Expr, labels: list[str], moving: set[str]) -> Statement:
         """`value` summed into a temporary that has these labels."""
         taken = {t.name for t in (*self.program.tensors, *self.temporaries)}
-        name = next(x for k in range(len(taken) + 1) if (x := f"{s.target}.pair{k}") not in taken)
+        name = fresh_name(f"{s.target}.pair", taken)
         ranges = {r.variable: r for r in s.domain}
         kept = tuple(replace(ranges[v], reduced=False) for v in labels)
         summed = tuple(

@@ -27,6 +27,7 @@ from tcsym.frontend.program import (
     subexpressions,
 )
 from tcsym.index.expr import ZERO, Index, var
+from tcsym.rewrite.fresh import fresh_name
 from tcsym.types import DType
 
 CHEAP = frozenset(("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "round", "trunc"))
@@ -110,7 +111,7 @@ class _Sharing(Struct):
 
     def temporary(self, s: Statement, dtype: DType, domain: tuple[Range, ...]) -> Tensor:
         taken = {t.name for t in self.program.tensors} | self.temporaries.keys()
-        name = next(x for k in range(len(taken) + 1) if (x := f"{s.target}.part{k}") not in taken)
+        name = fresh_name(f"{s.target}.part", taken)
         tensor = Tensor(name, dtype, tuple(r.upper for r in domain), "temporary")
         self.temporaries[name] = tensor
         return tensor

@@ -35,6 +35,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import ONE, ZERO, Index, var
 from tcsym.rewrite.factors import Factors, flattened, product
+from tcsym.rewrite.fresh import fresh_name
 from tcsym.types import DType
 
 
@@ -110,7 +111,7 @@ def _shared(program: Program, a: _Sum, b: _Sum, over: frozenset[str]) -> Program
     kept = tuple(r for r in domain if not r.reduced)
     at = tuple(var(r.variable) for r in kept)
     taken = {t.name for t in program.tensors}
-    name = next(x for k in range(len(taken) + 1) if (x := f"{s.target}.sum{k}") not in taken)
+    name = fresh_name(f"{s.target}.sum", taken)
     value = product(a.core(over))  # type: ignore[arg-type]
     common = replace(
         s, name=f"{s.name}.sum", target=name, subscripts=at, domain=domain, value=value

@@ -27,6 +27,7 @@ from tcsym.frontend.program import (
     subexpressions,
 )
 from tcsym.index.expr import Index, var
+from tcsym.rewrite.fresh import fresh_name
 from tcsym.rewrite.share_parts import is_dear
 from tcsym.types import DType
 
@@ -123,7 +124,7 @@ def _shared(program: Program, part: Expr, first: int, at: int) -> Program:
     assert isinstance(user, Statement) and isinstance(other, Statement)
     domain, places, dtype = _domain(user, part), _places(part), dtype_of(part)
     taken = {t.name for t in program.tensors}
-    name = next(x for k in range(len(taken) + 1) if (x := f"{user.target}.term{k}") not in taken)
+    name = fresh_name(f"{user.target}.term", taken)
     shape = (program.tensor(t).shape[d] for t, d in (places[r.variable] for r in domain))
     subscripts = tuple(var(r.variable) for r in domain)
     read = Read(name, subscripts, dtype, (False,) * len(domain), span=user.span)
