@@ -149,7 +149,7 @@ class _At(Struct, frozen=True):
     def under(self, orders: bool, *conditions: Condition) -> _At:
         """orders: other places are under them, too, those of barriers."""
         own = {*self.threads, *self.variables}
-        parts = [x for c in conditions for x in (conjuncts(c))]
+        parts = [x for c in conditions for x in conjuncts(c)]
         kept = [c for c in parts if orders or condition_variables(c) <= own]
         rest = [c for c in parts if c not in kept]
         at = replace(self, conditions=(*self.conditions, *kept))

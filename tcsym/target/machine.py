@@ -39,9 +39,8 @@ class Multiprocessor(Struct, frozen=True):
 
     products: of 16-bit numbers, by instructions for matrices. memory_bytes, l2_bytes: its share of
     the device's memory, and of what all share of the second cache. latency: of that memory, in
-    cycles. launch: cycles until a grid that was launched runs. barrier:
-    cycles in which all blocks of a grid wait for each other. mhz: of its clock. Reference:
-    NVIDIA's tuning guides.
+    cycles. launch: cycles until a grid that was launched runs. barrier: in which all
+    blocks of a grid wait for each other. mhz: of its clock. Reference: NVIDIA's tuning guides.
     """
 
     registers: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, ceildiv, floordiv, index, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, block
 from tcsym.ir.traverse import substitute_node
@@ -64,7 +63,7 @@ def _points(plan: ThreadPoints, grid: Grid) -> Applied:
         last = Loop(some, ZERO, floordiv(extent(last), plan.points), body, "serial", "parallel")
         grid.share(plan.loops[-1], some)
         grid.share(plan.loops[-1], own)
-    total = reduce(mul, map(extent, (*chain, last)))
+    total = product_of(map(extent, (*chain, last)))
     threads = grid.threads(BLOCK_THREADS, mask=total - var(outer) * BLOCK_THREADS)
     flat = var(outer) * BLOCK_THREADS + var(threads.variable)
     body = at_iteration((*chain, last), flat, body)

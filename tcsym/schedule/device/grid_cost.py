@@ -7,15 +7,14 @@ they need again at that of the second cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from itertools import groupby
-from operator import mul
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, relax
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Kernel, Loop, Node, Update, block
@@ -90,7 +89,7 @@ def _is_parallel(n: Node) -> bool:
 
 def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
     work = work_of(nest, Sharing(nest.chain[-1].variable, {}))
-    points = _product(extent(x) for x in nest.chain)
+    points = product_of(extent(x) for x in nest.chain)
     threads = ceildiv(points, plan.points)
     vectors = [
         replace(t, times=t.times * (1 if t.is_vector else plan.points)) for t in work.touches
@@ -112,7 +111,7 @@ def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -
     loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
     sharing = Sharing(nest.chain[-1].variable, {x.variable: plan.width for x in loops})
     work = work_of(nest, sharing)
-    rows = _product(extent(x) for x in nest.chain)
+    rows = product_of(extent(x) for x in nest.chain)
     sums = sum(x.order == "reduction" for x in loops)
     steps = 2 if plan.width > WARP else 1
     work += Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
@@ -135,7 +134,7 @@ def _turned(plan: TurnedTiles, nest: Nest, machine: Machine, unit: Multiprocesso
     touches = tuple(replace(t, times=t.times * points) for t in work.touches)
     own = Work(work.instructions * points, work.rounds, touches)
     sizes = {plan.across: size, last: size}
-    blocks = _product(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain)
+    blocks = product_of(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain)
     shared = sum(size * (size + 1) * b.dtype.bytes for b in tiles)
     moved = _memory(touches, blocks * BLOCK_THREADS, machine, unit)
     registers, waits = ADDRESSES + 2 * len(touches) * points, index(EXCHANGE)
@@ -160,16 +159,16 @@ def _tiles(
     panels = panels_of(nest.kernel, updates, roles)
     tile = tile_cost(plan, panels, machine)
     sizes = {plan.rows: plan.block_rows, plan.columns: plan.block_columns}
-    blocks = _product(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain) * parts
+    blocks = product_of(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain) * parts
     known = frozenset((*nest.kernel.sizes, *nest.kernel.launched))
     others = [x for x in around if x.variable != plan.sum]
-    each = _product(relax(extent(x), known, True) or ONE for x in others)
+    each = product_of(relax(extent(x), known, True) or ONE for x in others)
     steps = ceildiv(extent(roles.sum) if terms is None else terms, plan.depth) * each
     sharing = Sharing(plan.columns, {})
     rest = work_of(nest, sharing, block(*body[:at], *body[at + 1 :]))
     points = plan.block_rows * plan.block_columns
     last = floordiv(rest.instructions * points, unit.fmas)
-    all_points = _product(extent(x) for x in nest.chain)
+    all_points = product_of(extent(x) for x in nest.chain)
     touches = (*work_of(nest, sharing, body[at]).touches, *rest.touches)
     busy = steps * tile.cycles + last
     waits = steps * tile.waits + unit.latency * (1 + rest.rounds)
@@ -198,7 +197,7 @@ def _split(plan: SplitSum, nest: Nest, machine: Machine, unit: Multiprocessor) -
     total = next(x for x in chain_of(loop) if x.variable == plan.tiles.sum)
     parts = floordiv(extent(total) + plan.terms - 1, plan.terms)
     sums = _tiles(plan.tiles, nest, machine, unit, plan.terms, parts)
-    points = _product(extent(x) for x in nest.chain)
+    points = product_of(extent(x) for x in nest.chain)
     moved = floordiv(points * parts * 8, unit.l2_bytes * machine.workers)
     added = unit.launch + unit.latency * (2 + floordiv(parts, 4)) + moved
     return replace(sums, cycles=sums.cycles + added)
@@ -251,7 +250,3 @@ def _memory(
     again = maximum(moved - once, 0)
     from_memory = floordiv(once, unit.memory_bytes * machine.workers)
     return from_memory + floordiv(again, unit.l2_bytes * machine.workers)
-
-
-def _product(factors: Iterable[Index]) -> Index:
-    return reduce(mul, factors, ONE)

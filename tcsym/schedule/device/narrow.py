@@ -10,8 +10,6 @@ bits, and so does what is made of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
-from operator import mul
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -41,6 +39,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.device import MOST_STAYING
@@ -111,7 +110,7 @@ class _Bounds(Struct):
         for nest, _ in grids(region):
             blocks = [x for x, _ in walk(nest) if isinstance(x, Loop) and x.kind == "block"]
             staying = MOST_STAYING * (region.kind == "grid")
-            self.note(reduce(mul, map(extent, blocks)) + staying)
+            self.note(product_of(map(extent, blocks)) + staying)
         for a in accesses(region):
             b = kernel.buffer(a.buffer)
             steps = zip(a.subscripts, b.element_strides(), strict=True)

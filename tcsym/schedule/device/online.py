@@ -33,7 +33,7 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import ge, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import loads, map_node, substitute_value, walk
+from tcsym.ir.traverse import loads, map_value, substitute_value, walk
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.held import held_buffers
@@ -195,10 +195,9 @@ class _Pair(Struct, frozen=True):
 
 def _with(v: Value, kept: set[str], term: Value) -> Value:
     """The value with the term for each element that keeps it."""
-    one = Store("", (), v)
-    made = map_node(one, on_value=lambda r: term if isinstance(r, Read) and r.tensor in kept else r)
-    assert isinstance(made, Store)
-    return made.value
+    return map_value(
+        v, lambda r: term if isinstance(r, Read) and r.tensor in kept else r, lambda i: i
+    )
 
 
 def _written(n: Node) -> list[Store | Update]:

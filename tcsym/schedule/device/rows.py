@@ -7,14 +7,13 @@ warps, then through shared memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, index, lt, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import WARP, Barrier
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, block
@@ -46,7 +45,7 @@ class _Rows(Struct, frozen=True):
         grid.nest = grid.nest if made is None else made.nest
         self.keep_between_phases(held)
         taken = Held(grid.nest, self.places(held))
-        total = reduce(mul, map(extent, chain))
+        total = product_of(map(extent, chain))
         phases: list[Node] = []
         for k, x in enumerate(children(grid.nest.body)):
             if made is not None and x is made.loop:

@@ -8,14 +8,13 @@ them, or own elements and look for theirs; where there are many terms they are s
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import takewhile
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import Index, maximum, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import is_atomic
 from tcsym.ir.loops import Block, Kernel, Loop, Node, Store, Update, block
@@ -43,7 +42,7 @@ class Scatter(Struct, frozen=True):
 
     @property
     def count(self) -> Index:
-        return reduce(mul, (maximum(0, extent(x)) for x in self.terms))
+        return product_of(maximum(0, extent(x)) for x in self.terms)
 
     def at_positions(self, leaf: Node) -> Node:
         """What finds the positions of a term, around `leaf`."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import groupby
-from operator import add, mul
+from operator import add
 
 from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Condition, Index, all_of, ceildiv, ge, maximum, minimum, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, relax, trip_bound
 from tcsym.ir.device import STAYING, Barrier, GridBarrier
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, block
@@ -90,7 +91,7 @@ def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
     assert unit is not None
     yield Stepped(Steps("thread", scan.variable, nest.variables), _least(nest, machine, False))
     step = _cycles(kernel, nest.body, alone(machine), True)
-    rows = reduce(mul, map(extent, nest.chain))
+    rows = product_of(map(extent, nest.chain))
     whole = None if step is None else ceildiv(rows, machine.workers) * step + unit.launch
     yield Stepped(Steps("block", scan.variable, nest.variables), whole)
 
@@ -127,7 +128,7 @@ def _cycles(kernel: Kernel, n: Node, machine: Machine, stays: bool) -> Index | N
         case Loop() if n.order == "parallel":
             return _least(nest_of(kernel, n), machine, stays)
         case Loop() if n.is_steps and n.at is None:
-            trips = relax(trip_bound(n) or extent(n), frozenset(kernel.sizes), True)
+            trips = relax(trip_bound(n), frozenset(kernel.sizes), True)
             step = _cycles(kernel, n.body, machine, stays)
             return None if trips is None or step is None else maximum(trips, 1) * step
         case Block(body):
@@ -169,7 +170,7 @@ def in_block(nest: Nest, outer: str, scan: Node) -> tuple[Kernel, Loop]:
         own = b.space == "shared" or b.private & threads
         private = b.private | {outer} if own and b.private else b.private - rows
         kernel = kernel.with_buffer(replace(b, private=private))
-    total = reduce(mul, map(extent, nest.chain))
+    total = product_of(map(extent, nest.chain))
     body = at_iteration(nest.chain, var(outer), map_node(scan, _in_order))
     return kernel, Loop(outer, ZERO, total, body, "block", "parallel")
 

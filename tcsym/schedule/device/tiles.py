@@ -6,12 +6,10 @@ epilogue, is done there too.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, ceildiv, index, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update, block
 from tcsym.schedule.analysis.loops import chain_of, children
@@ -54,7 +52,7 @@ def apply_tiles(plan: SharedTiles | WarpTiles, grid: Grid) -> Applied:
     )
     outer = grid.names.fresh("block")
     inside = at_iteration(chain, var(outer), block(*phases))
-    return grid.applied(outer, reduce(mul, map(extent, chain)), inside, *tiles.values())
+    return grid.applied(outer, product_of(map(extent, chain)), inside, *tiles.values())
 
 
 def _registers(grid: Grid, points: Points, plan: SharedTiles | WarpTiles) -> frozenset[str]:

@@ -10,13 +10,12 @@ by which neither way has two lanes in one bank.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import mul
 
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, all_of, ceildiv, floordiv, lt, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, block
@@ -109,4 +108,4 @@ def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
     )
     outer = names.fresh("block")
     inside = at_iteration(chain, var(outer), block(*phases))
-    return grid.applied(outer, reduce(mul, map(extent, chain)), inside, *tiles.values())
+    return grid.applied(outer, product_of(map(extent, chain)), inside, *tiles.values())

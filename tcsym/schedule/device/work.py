@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Expr, Read, Unary
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, minimum, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, relax, trip_bound
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node, Store, Update, Value, Verify
@@ -140,7 +140,7 @@ class _Counted(Struct, frozen=True):
             return
         used = subscript_variables(subscripts)
         moving = [x for x in around if x.variable in used]
-        times = reduce(mul, map(self.trips, moving), ONE)
+        times = product_of(map(self.trips, moving))
         shared = [x.variable for x in around if x.variable in self.sharing.shared]
         lane = shared[0] if shared else self.sharing.lane
         size = b.dtype.bytes
@@ -155,9 +155,9 @@ class _Counted(Struct, frozen=True):
         inside = [*nest.chain, *around]
         reached = [self.extent(x) for x in inside if x.variable in used]
         whole = [relax(e, self.known, True) for e in b.shape]
-        elements = reduce(mul, reached, ONE)
+        elements = product_of(reached)
         if None not in whole:
-            elements = minimum(elements, reduce(mul, [e for e in whole if e is not None], ONE))
+            elements = minimum(elements, product_of([e for e in whole if e is not None]))
         yield Touch(name, times, lines, fetched, elements * size, step == 1)
 
 
@@ -169,7 +169,7 @@ def ragged_extent(nest: Nest, loop: Loop) -> tuple[Index, Index] | None:
         for s, n in zip(a.subscripts, shape, strict=True):
             if s == var(loop.variable) and n.variables() <= {*nest.kernel.sizes}:
                 own = subscript_variables(a.subscripts) & {*nest.variables}
-                return n, ONE if own else reduce(mul, map(extent, nest.chain))
+                return n, ONE if own else product_of(map(extent, nest.chain))
     return None
 
 

@@ -18,14 +18,13 @@ After R. Mirchandaney et al., Principles of runtime support for parallel process
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import mul
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read, Select, variables_of
-from tcsym.index.expr import ONE, ZERO, Index, floordiv, minimum, mod, var
+from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read, variables_of
+from tcsym.index.expr import ZERO, Index, floordiv, minimum, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Branch,
@@ -43,6 +42,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.traverse import (
+    certain_loads,
     loads,
     map_value,
     substitute_node,
@@ -87,7 +87,7 @@ class Found(Struct, frozen=True):
 
     @property
     def n_rows(self) -> Index:
-        return reduce(mul, map(extent, self.rows), ONE)
+        return product_of(map(extent, self.rows))
 
 
 def grouping_of(kernel: Kernel, nest: str) -> Found | None:
@@ -157,25 +157,13 @@ def _with_rows(
         elif value_variables(v) & names:
             yield v
 
-    for v in subvalues(x.value):
-        if is_conditional(v) and any(map(is_operand, subvalues(v))):
-            return None  # which is read, and checked, in some rows only
+    if not {*reads} <= {*certain_loads(x.value)}:
+        return None  # they are read, and checked, in some rows only
     parts = tuple(dict.fromkeys(moved(x.value)))
     all_rest = {y.variable for y in rest}
     if not columns or not sums or any(all_rest <= value_variables(v) for v in parts):
         return None
     return Found(x, at, rows, columns, sums, first, reads, shapes.pop(), parts)
-
-
-def is_conditional(v: Value) -> bool:
-    """Some of its parts may not be looked at."""
-    match v:
-        case Select():
-            return not v.eager
-        case Binary("and" | "or"):
-            return True
-        case _:
-            return False
 
 
 def group_rows(kernel: Kernel, nest: str, names: Names) -> Kernel | None:

@@ -6,11 +6,10 @@ Rows of one index then share a register tile and a panel; alone, each reads all 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 from typing import assert_never
 
-from tcsym.index.expr import ONE, Condition, all_of, ceildiv, ge
+from tcsym.index.expr import Condition, all_of, ceildiv, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.loops import outermost_loops
@@ -49,7 +48,7 @@ def _grouped(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Ro
 def _pays(kernel: Kernel, found: Found, setting: Setting) -> Condition:
     """To sort and copy rows, and to pack an operand for each index, is less than all rows save."""
     rows = found.n_rows
-    columns, terms = (reduce(mul, map(extent, x), ONE) for x in (found.columns, found.sums))
+    columns, terms = (product_of(map(extent, x)) for x in (found.columns, found.sums))
     lanes = setting.lanes(kernel, found.update)
     wide = ceildiv(columns, lanes) * lanes
     alone = rows * columns * (terms * ALONE + SUM)
