@@ -157,7 +157,7 @@ def segment_steps(program: Program, wrt: Collection[str]) -> Mapping[str, Index]
 
 
 def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
-    """The def `<name>_grad`. analyse: text of one def -> its program."""
+    """The def `<name>_grad`. analyse: text of one def -> its program. Errors: DerivativeError."""
     program, single, names = made.program, made.whole.single, made.whole.names
     named = [t.name for t in made.results]
     items = defined_first((*made.forward, *made.back), single, named, names)
@@ -171,7 +171,17 @@ def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
         made.results,
         tuple(made.whole.segmented.steps),
     )
-    return written(header, items, names, analyse)
+    return _shown(header, items, names, analyse)
+
+
+def _shown(header: Header, items: tuple[Item, ...], names: Names, analyse: Analyse) -> str:
+    """The text of the def; DerivativeError if it cannot be shown to write what it reads."""
+    try:
+        return written(header, items, names, analyse)
+    except InitError as error:  # of segments, not all that is true can be seen
+        message = f"a derivative of `{header.program.name}` cannot be shown right: {error.message}"
+        hint = 'that of another gradient may be: recompute="auto", "cheap" or "all"'
+        raise DerivativeError(message, hint=hint) from None
 
 
 def saving_text(made: Gradient, *, analyse: Analyse) -> str:
@@ -229,7 +239,7 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
         tuple(tangents[t.name] for t in inputs),
         results,
     )
-    return written(header, items, names, analyse)
+    return _shown(header, items, names, analyse)
 
 
 def differentiable(program: Program, wrt: Collection[str] | None) -> Sequence[Tensor]:
