@@ -4,7 +4,7 @@
     python examples/serve.py --requests 100000  # as long as it takes to see memory grow
 
 A request is a numpy array of any number of rows, as `numpy.save` writes it; so is the answer. The
-server holds the weights, loads the artifact, and imports neither LLVM nor isl.
+server loads the artifact, of which the weights are a part, and imports neither LLVM nor isl.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ D, H, K, MOST_ROWS = 64, 128, 10, 64
 COMPILERS = {"llvmlite", "islpy", "lark"}
 
 
-def weights() -> list[np.ndarray]:
+def weights() -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    return [random.standard_normal(s, dtype=np.float32) for s in ((H, D), (H,), (K, H), (K,))]
+    shapes = {"U": (H, D), "b": (H,), "V": (K, H), "c": (K,)}
+    return {name: random.standard_normal(s, dtype=np.float32) for name, s in shapes.items()}
 
 
 # ---- the server
@@ -48,7 +49,6 @@ def weights() -> list[np.ndarray]:
 def serve(folder: Path) -> None:
     """Answer until the process is ended; the first line of output is the port."""
     kernel = tcsym.load(folder)
-    given = weights()
     assert not COMPILERS & set(sys.modules), "the server has loaded a compiler"
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,7 +61,7 @@ def serve(folder: Path) -> None:
             try:
                 X = np.load(io.BytesIO(body), allow_pickle=False)
                 out = io.BytesIO()
-                np.save(out, kernel(X, *given))
+                np.save(out, kernel(X))
                 self.answer(200, out.getvalue())
             except (tcsym.TCError, ValueError) as error:
                 self.answer(400, str(error).encode())
@@ -120,7 +120,7 @@ def ask(port: int, n_requests: int) -> None:
         scores = client.ask(X)
         seconds.append(time.perf_counter() - started)
         if k % 25 == 0:
-            np.testing.assert_allclose(scores, reference(X, *given), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(scores, reference(X, **given), rtol=1e-3, atol=1e-3)
         if k + 1 == warm:
             settled = client.peak_kib()
     p50, p99 = np.percentile(1e3 * np.array(seconds[warm:] or seconds), (50, 99))
@@ -142,7 +142,8 @@ def main() -> None:
         serve(arguments.serve)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        folder = tcsym.define(TEXT).classify.export(Path(scratch) / "artifact")
+        kernel = tcsym.define(TEXT).classify
+        folder = kernel.export(Path(scratch) / "artifact", constants=weights())
         command = [sys.executable, __file__, "--serve", str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:

@@ -13,9 +13,13 @@ from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from tcsym.artifact import constants, device_text
 from tcsym.artifact.c_text import filling, first_failing, holding, numbers, string
-from tcsym.artifact.codes import Level, default_targets, levels_of
-from tcsym.artifact.device_text import HEADER, launch_rules, tables, write_files
+from tcsym.artifact.codes import Code, Level, default_targets, levels_of
+from tcsym.artifact.constants import Constants, size_places
+from tcsym.artifact.device_text import launch_rules, write_files
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
 from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.dispatch.table import Table
@@ -24,7 +28,7 @@ from tcsym.frontend.program import Tensor
 from tcsym.index.expr import TRUE, ZERO, Condition, all_of, eq, ge, mod, var
 from tcsym.index.text import condition_text
 from tcsym.ir.archive import SYMBOL, members
-from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
+from tcsym.ir.compiled import BINDING, CONTEXT_FIELDS, Fault
 from tcsym.options import Options
 from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.plan import CallPlan
@@ -38,7 +42,7 @@ _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's types, by numpy's kinds
 
 def export(
     path: str | PathLike[str],
-    plan: CallPlan,
+    own: Constants,
     target: Target | str | None,
     options: Options,
     bounds: Mapping[str, int],
@@ -48,7 +52,8 @@ def export(
 ) -> Path:
     """Writes the folder; it appears whole or not at all.
 
-    strategy, table: which versions there are, see `levels_of`.
+    own: what callers give, and what is compiled. strategy, table: which versions there are, see
+    `levels_of`.
     Errors: OptionError if something is there that is no artifact, or for unknown targets;
     TargetError without a C compiler.
     """
@@ -56,12 +61,15 @@ def export(
     if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
         raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
     wanted = targets or default_targets(target)
-    levels = levels_of(plan, options, wanted, strategy, table)
+    levels = levels_of(own.code, options, wanted, strategy, table, own.binding)
+    if own.tensors and any(level.is_device for level in levels):
+        hint = "give targets of processors only"
+        raise TargetError("artifacts with constants have no code for devices", hint=hint)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:
         new = Path(made) / "new"
         new.mkdir()
-        _Artifact(plan, levels, bounds, new).write()
+        _Artifact(own, levels, bounds, new).write()
         if folder.exists():
             folder.rename(Path(made) / "old")
         new.rename(folder)
@@ -72,13 +80,15 @@ class _Artifact:
     """One being written."""
 
     def __init__(
-        self, plan: CallPlan, levels: Sequence[Level], bounds: Mapping[str, int], folder: Path
+        self, own: Constants, levels: Sequence[Level], bounds: Mapping[str, int], folder: Path
     ) -> None:
-        self.plan = plan
+        self.own = own
+        self.plan = plan = own.call
         self.name = plan.program.name
         self.levels = [level for level in levels if not level.is_device]
         self.devices = [level for level in levels if level.is_device]
         self.files: list[tuple[tuple[str, ...], ...]] = []  # of each device's versions
+        self.stored = constants.write_arrays(own, folder)
         self.bounds = bounds
         self.folder = folder
         self.tensors = (*plan.program.inputs, *plan.program.outputs)
@@ -89,7 +99,8 @@ class _Artifact:
     def write(self) -> None:
         self.files = [write_files(level, self.folder, self.name) for level in self.devices]
         template = files("tcsym.artifact").joinpath("entry.c").read_text()
-        template = template.replace("@CUDA@", tables(self.devices, self.files))
+        template = template.replace("@CUDA@", device_text.tables(self.devices, self.files))
+        template = template.replace("@CONSTANTS@", constants.code_text(self.own))
         header = self.header()
         (self.folder / f"{self.name}.h").write_text(header)
         with tempfile.TemporaryDirectory() as work:
@@ -106,15 +117,15 @@ class _Artifact:
     def _level_objects(self, level: Level, build: Path) -> list[str]:
         """One object for each version, with one symbol."""
         out: list[str] = []
-        for k, code in enumerate(level.codes):
+        for end, code in _named(level):
             parts = []
             for j, content in enumerate(members(code.compiled.object_code)):
-                part = build / f"{level.name}_{k}_{j}.o"
+                part = build / f"{end}_{j}.o"
                 part.write_bytes(content)
                 parts.append(str(part))
-            whole = str(build / f"{level.name}_{k}.o")
+            whole = str(build / f"{end}.o")
             ran([compiler(), "-r", "-nostdlib", "-o", whole, *parts])
-            symbol = f"{SYMBOL}_{level.name}_{k}"
+            symbol = f"{SYMBOL}_{end}"
             renamed = f"--redefine-sym={SYMBOL}={symbol}"
             ran([tool("objcopy"), f"--keep-global-symbol={SYMBOL}", whole])
             ran([tool("objcopy"), renamed, whole])
@@ -146,6 +157,8 @@ class _Artifact:
             "places": {p.name: p.place for p in program.size_parameters},
             "fixed": {n: v for n, v in zip(program.sizes, self.plan.initial) if v is not None},
             "bounds": dict(self.bounds),
+            "constants": constants.constants_data(self.own),
+            "told": list(self.own.told),
             "inputs": [_tensor_data(t) for t in program.inputs],
             "outputs": [_tensor_data(t) for t in program.outputs],
             "checks": [
@@ -164,7 +177,9 @@ class _Artifact:
         """What native code needs to check arguments and make results, as the loader has it do."""
         sizes, count = tuple(range(len(self.plan.sizes))), len(self.tensors)
         order = tuple(range(count))
-        image = entry_image(self.plan, (ZERO, ZERO), order, sizes, all_dense(self.plan))
+        told = [0 if n in self.own.told else v for n, v in zip(self.plan.sizes, self.plan.initial)]
+        plan = replace(self.plan, initial=(*told, *self.plan.initial[len(told) :]))
+        image = entry_image(plan, (ZERO, ZERO), order, sizes, all_dense(plan))
         return None if image is None else image.words.hex()
 
     def _level_data(
@@ -196,7 +211,8 @@ class _Artifact:
             for k, t in enumerate(self.tensors)
         )
         return (
-            text.replace("@CUDA@", HEADER if self.devices else "")
+            text.replace("@CUDA@", device_text.HEADER if self.devices else "")
+            .replace("@CONSTANTS@", constants.header(self.own))
             .replace("@NAME@", self.name)
             .replace("@GUARD@", f"TCSYM_{self.name.upper()}_H")
             .replace("@ARGUMENTS@", arguments)
@@ -209,41 +225,39 @@ class _Artifact:
     def tables(self) -> str:
         """What entry.c needs to know of the kernel."""
         program, sizes = self.plan.program, self.plan.program.sizes
-        places = {n: k for k, n in enumerate(sizes)}
         extents = [e for t in self.tensors for e in t.shape]
-        of_inputs = [e for t in program.inputs for e in t.shape]
-        direct = [
-            places.get(str(e), -1) if k < len(of_inputs) else -1 for k, e in enumerate(extents)
-        ]
+        direct = size_places([e for t in program.inputs for e in t.shape], sizes)
+        direct += [-1] * (len(extents) - len(direct))
         fixed = [v if v is not None else -1 for v in self.plan.initial[: len(sizes)]]
-        arguments = "".join(
-            f"    {{{string(t.name)}, {string(str(t.dtype))}, {_type_code(t.dtype)}, "
-            f"{t.dtype.bits}, {len(t.shape)}, {int(t.role != 'input')}}},\n"
-            for t in self.tensors
-        )
+        levels = (*self.levels, *self.devices)
+        most = max(len(c.compiled.arguments) for x in levels for c in (*x.codes, *x.binding))
+        most = max(most, len(self.tensors) + len(self.own.bound))
         return "".join(
             [
                 f'#define _GNU_SOURCE\n#include "{self.name}.h"\n{_INCLUDES}',
                 f"#define NAME(suffix) {self.name}##suffix\n",
-                f'#define FFI_NAME __attribute__((visibility("default"))) __tvm_ffi_{self.name}\n',
+                '#define FFI_NAME(suffix) __attribute__((visibility("default"))) '
+                f"__tvm_ffi_{self.name}##suffix\n",
                 f"#define KERNEL {string(self.name)}\n",
                 f"enum {{ N_SIZES = {len(sizes)}, N_GIVEN = {len(program.free_sizes)}, "
                 f"N_ARGUMENTS = {len(self.tensors)}, N_EXTENTS = {len(extents)}, "
+                f"MOST_ARGUMENTS = {most}, "
                 f"N_CONTEXT = {len(CONTEXT_FIELDS)} }};\n",
                 f"enum {{ {', '.join(f'ERROR_{k.upper()} = {v}' for k, v in CODES.items())} }};\n",
                 _TYPES,
-                f"static const Argument arguments[] = {{\n{arguments}    {{0}}}};\n",
+                f"static const Argument arguments[] = {{\n{_rows(self.tensors)}    {{0}}}};\n",
                 "static const char *const size_names[] = {"
                 + ", ".join([*map(string, sizes), "0"])
                 + "};\n",
                 numbers("int64_t", "bounds", [self.bounds.get(n, -1) for n in sizes]),
                 numbers("int64_t", "fixed", fixed),
-                numbers("int", "given_sizes", [places[n] for n in program.free_sizes]),
+                numbers("int", "given_sizes", [sizes.index(n) for n in program.free_sizes]),
                 numbers("int", "extent_sizes", direct),
                 filling("extents_of", extents, sizes, "extents"),
                 first_failing("first_failing", [c for c, *_ in self.checks], sizes),
                 self._messages("checks", [(kind, text) for _, kind, text in self.checks]),
-                *[self._level_tables(level) for level in (*self.levels, *self.devices)],
+                constants.tables(self.own, _rows(self.own.tensors), self.stored),
+                *[self._level_tables(level) for level in levels],
                 self._levels(),
             ]
         )
@@ -254,31 +268,36 @@ class _Artifact:
 
     def _level_tables(self, level: Level) -> str:
         out: list[str] = []
-        sizes = self.plan.program.sizes
-        names = [t.name for t in self.tensors]
-        entries = []
-        for k, code in enumerate(level.codes):
-            end = f"{level.name}_{k}"
+        sizes = (*self.plan.program.sizes, BINDING)
+        names = [t.name for t in (*self.tensors, *self.own.bound)]
+        entries: dict[str, str] = {}
+        for end, code in _named(level):
             compiled = code.compiled
             counts = [compiled.shared_bytes, compiled.private_bytes]
+            packed = [n for n, _ in compiled.held]
+            known = {n: k for k, n in enumerate([*names, *packed])}
             out += [
                 f"int32_t {SYMBOL}_{end}(void *const *, const int64_t *, const int64_t *);\n",
                 holding(f"serves_{end}", code.context, sizes),
                 filling(f"bytes_{end}", counts, sizes, "bytes"),
-                numbers("int", f"arguments_{end}", [names.index(n) for n in compiled.arguments]),
+                filling(f"packed_bytes_{end}", [e for _, e in compiled.held], sizes, "bytes"),
+                f"static void *packed_{end}[{len(packed) + 1}];\n",
+                numbers("int", f"arguments_{end}", [known[n] for n in compiled.arguments]),
                 numbers("int", f"sizes_{end}", [sizes.index(n) for n in compiled.sizes]),
                 self._messages(f"faults_{end}", [_fault_text(f) for f in compiled.faults]),
             ]
-            entries.append(
-                f"{{serves_{end}, {SYMBOL}_{end}, bytes_{end}, arguments_{end}, sizes_{end}, "
-                f"{len(compiled.sizes)}, faults_{end}}}"
+            entries[end] = (
+                f"{{serves_{end}, {SYMBOL}_{end}, bytes_{end}, packed_bytes_{end}, packed_{end}, "
+                f"arguments_{end}, sizes_{end}, {len(compiled.arguments)}, {len(compiled.sizes)}, "
+                f"{len(packed)}, faults_{end}}}"
             )
         if level.is_device:
-            defined = enumerate(entries)
-            return "".join([*out, *[f"#define KERNEL_{level.name}_{k} {e}\n" for k, e in defined]])
-        rows = "".join(f"    {e},\n" for e in entries)
+            return "".join([*out, *[f"#define KERNEL_{end} {e}\n" for end, e in entries.items()]])
+        for kind, own in (("kernels", level.codes), ("binding", level.binding)):
+            ends = _ends(level, kind, own)
+            rows = "".join(f"    {entries[end]},\n" for end in ends)
+            out.append(f"static const Kernel {kind}_{level.name}[] = {{\n{rows}    {{0}}}};\n")
         features = [f'__builtin_cpu_supports("{f}")' for f in level.target.features]
-        out.append(f"static const Kernel kernels_{level.name}[] = {{\n{rows}}};\n")
         out.append(
             f"static int runs_{level.name}(void) {{ return {' && '.join(features) or '1'}; }}\n"
         )
@@ -286,10 +305,14 @@ class _Artifact:
 
     def _levels(self) -> str:
         lines = "".join(
-            f"    {{{string(x.name)}, runs_{x.name}, kernels_{x.name}}},\n" for x in self.levels
+            f"    {{{string(x.name)}, runs_{x.name}, kernels_{x.name}, {len(x.codes)}, "
+            f"{f'binding_{x.name}' if x.binding else '0'}}},\n"
+            for x in self.levels
         )
         end = "static int runs_always(void) { return 1; }\n"
-        return f"{end}static const Level levels[] = {{\n{lines}    {{0, runs_always, 0}}}};\n\n"
+        return (
+            f"{end}static const Level levels[] = {{\n{lines}    {{0, runs_always, 0, 0, 0}}}};\n\n"
+        )
 
 
 _INCLUDES = """#include <dlfcn.h>
@@ -308,12 +331,19 @@ typedef struct { int code; const char *text; } Message;
 typedef struct {
     int (*serves)(const int64_t *);
     int32_t (*code)(void *const *, const int64_t *, const int64_t *);
-    void (*bytes)(const int64_t *, int64_t *);
+    void (*bytes)(const int64_t *, int64_t *), (*packed_bytes)(const int64_t *, int64_t *);
+    void **packed;
     const int *arguments, *sizes;
-    int n_sizes;
+    int n_arguments, n_sizes, n_packed;
     const Message *faults;
 } Kernel;
-typedef struct { const char *name; int (*runs_here)(void); const Kernel *kernels; } Level;
+typedef struct {
+    const char *name;
+    int (*runs_here)(void);
+    const Kernel *kernels;
+    int n_kernels;
+    const Kernel *binding;
+} Level;
 
 /* Rounded towards minus infinity; 0 where the divisor is 0. */
 __attribute__((unused)) static int64_t quotient(int64_t a, int64_t b) {
@@ -325,6 +355,26 @@ __attribute__((unused)) static int64_t remainder_of(int64_t a, int64_t b) {
     return b ? a - quotient(a, b) * b : 0;
 }
 """
+
+
+def _named(level: Level) -> list[tuple[str, Code]]:
+    """Its versions, with what the names of their symbols end in."""
+    found = (("kernels", level.codes), ("binding", level.binding))
+    return [(end, c) for kind, own in found for end, c in zip(_ends(level, kind, own), own)]
+
+
+def _ends(level: Level, kind: str, codes: Sequence[Code]) -> list[str]:
+    between = "" if kind == "kernels" else f"{kind}_"
+    return [f"{level.name}_{between}{k}" for k, _ in enumerate(codes)]
+
+
+def _rows(tensors: Sequence[Tensor]) -> str:
+    """Of a table of arguments."""
+    return "".join(
+        f"    {{{string(t.name)}, {string(str(t.dtype))}, {_type_code(t.dtype)}, "
+        f"{t.dtype.bits}, {len(t.shape)}, {int(t.role != 'input')}}},\n"
+        for t in tensors
+    )
 
 
 def _promised(plan: CallPlan) -> Iterator[tuple[Condition, str, str]]:

@@ -43,11 +43,11 @@ class Code(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True):
-    """The versions for one kind of processor or device. `features`: LLVM's names of what it must
-    have."""
+    """The versions for one kind of processor or device; those that run when constants are bound."""
 
     target: Target
     codes: tuple[Code, ...]
+    binding: tuple[Code, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,10 +64,12 @@ def levels_of(
     targets: Sequence[str],
     strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)
     table: Table | None = None,
+    binding: CallPlan | None = None,
 ) -> tuple[Level, ...]:
     """Best first, devices last.
 
     strategy: whose first versions these are, if `table`, of calls on this kind, has no others.
+    binding: what runs when constants are bound.
     Errors: OptionError for what is no kind of processor or device, or if the strategy cannot say
     its versions before calls come.
     """
@@ -78,9 +80,12 @@ def levels_of(
             hint = f"use {', '.join(order)}"
             raise OptionError(f"no artifacts are made for target `{name}`", hint=hint)
     found = [resolve_target(name) for name in sorted({*targets}, key=lambda name: order[name])]
+
+    def codes(own: CallPlan, t: Target, table: Table | None) -> tuple[Code, ...]:
+        return tuple(_codes(own, options, t, _table(own, options, t, strategy, table)))
+
     return tuple(
-        Level(t, tuple(_codes(plan, options, t, _table(plan, options, t, strategy, table))))
-        for t in found
+        Level(t, codes(plan, t, table), codes(binding, t, None) if binding else ()) for t in found
     )
 
 

@@ -252,7 +252,7 @@ static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, voi
         return error;
     void *ordered[N_ARGUMENTS + 1];
     int64_t values[N_SIZES + 1];
-    order(&kernel[k].kernel, buffers, sizes, ordered, values);
+    order(&kernel[k].kernel, buffers, sizes, 0, ordered, values);
     Queue queue = {place, place->loaded[k].functions, stream, kernel[k].n_functions, 0};
     int64_t context[N_CONTEXT] = {(int64_t)(void *)launch,        (int64_t)(void *)&queue, 1,
                                   (int64_t)memory,                0,                       0,

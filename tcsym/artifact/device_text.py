@@ -80,7 +80,7 @@ def tables(levels: Sequence[Level], files_of: Sequence[Sequence[Sequence[str]]])
         rows = "".join(kernels)
         out.append(
             f"static const DeviceKernel device_{level.name}[] = {{\n{rows}"
-            "    {{0, 0, 0, 0, 0, 0, 0}, 0, 0, 0}};\n"
+            "    {{0}, 0, 0, 0}};\n"
         )
         number = int(re.sub(r"\D", "", level.name))
         exact = int(level.name.endswith("a"))

@@ -88,28 +88,41 @@ const char *NAME(_level)(void) {
     return level->kernels ? level->name : "none";
 }
 
-static int check_sizes(const int64_t *sizes) {
-    for (int k = 0; k < N_SIZES; k++) {
-        if (sizes[k] < 0 || sizes[k] >= INT64_C(1) << 31)
-            return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld", size_names[k],
-                          (long long)sizes[k]);
-        if (bounds[k] >= 0 && sizes[k] > bounds[k])
-            return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, but it is at most %lld here",
-                          size_names[k], (long long)sizes[k], (long long)bounds[k]);
-    }
-    int check = first_failing(sizes);
-    if (check >= 0)
-        return failed(checks[check].code, KERNEL ": %s", checks[check].text);
+static int check_size(int k, int64_t value) {
+    const char *name = size_names[k];
+    long long n = value, most = bounds[k];
+    if (n < 0 || n >= INT64_C(1) << 31)
+        return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld", name, n);
+    if (most >= 0 && n > most)
+        return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, but it is at most %lld here", name, n, most);
+    if (fixed[k] >= 0 && n != fixed[k])
+        return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, expected %lld", name, n,
+                      (long long)fixed[k]);
     return 0;
 }
 
-/* Arguments and sizes as the code takes them. */
-static void order(const Kernel *kernel, void *const *buffers, const int64_t *sizes, void **ordered,
-                  int64_t *values) {
-    for (int k = 0; k < N_ARGUMENTS; k++)
-        ordered[k] = buffers[kernel->arguments[k]];
+static int check_sizes(const int64_t *sizes) {
+    for (int k = 0; k < N_SIZES; k++) {
+        int error = check_size(k, sizes[k]);
+        if (error)
+            return error;
+    }
+    int check = first_failing(sizes);
+    return check < 0 ? 0 : failed(checks[check].code, KERNEL ": %s", checks[check].text);
+}
+
+/* What is bound or packed, see constants.c. */
+static void *bound_argument(const Kernel *kernel, int k);
+
+/* Arguments and sizes as the code takes them. binding: its size behind the others. */
+static void order(const Kernel *kernel, void *const *buffers, const int64_t *sizes, int64_t binding,
+                  void **ordered, int64_t *values) {
+    for (int k = 0; k < kernel->n_arguments; k++) {
+        int from = kernel->arguments[k];
+        ordered[k] = from < N_ARGUMENTS ? buffers[from] : bound_argument(kernel, from - N_ARGUMENTS);
+    }
     for (int k = 0; k < kernel->n_sizes; k++)
-        values[k] = sizes[kernel->sizes[k]];
+        values[k] = kernel->sizes[k] < N_SIZES ? sizes[kernel->sizes[k]] : binding;
 }
 
 static int fault(const Kernel *kernel, int32_t found) {
@@ -124,13 +137,14 @@ typedef struct Team {
     int64_t threads;
 } Team;
 
-static int run_by(const Team *team, void *const *buffers, const int64_t *sizes) {
-    const Level *level = chosen();
-    if (!level->kernels)
-        return failed(ERROR_TARGET, KERNEL ": no code for this processor");
-    const Kernel *kernel = level->kernels;
+static const Kernel *serving(const Kernel *kernel, const int64_t *sizes) {
     while (!kernel->serves(sizes))
         kernel++;
+    return kernel;
+}
+
+static int run_kernel(const Kernel *kernel, const Team *team, void *const *buffers,
+                      const int64_t *sizes, int64_t binding) {
     int64_t bytes[2], threads = team->threads;
     kernel->bytes(sizes, bytes);
     int64_t shared = bytes[0] > 0 ? (bytes[0] + 127) / 128 * 128 : 0;
@@ -139,13 +153,24 @@ static int run_by(const Team *team, void *const *buffers, const int64_t *sizes) 
     if (shared + private && !memory)
         return failed(ERROR_MEMORY, KERNEL ": no %lld bytes of scratch memory",
                       (long long)(shared + private * threads));
-    void *ordered[N_ARGUMENTS + 1];
+    void *ordered[MOST_ARGUMENTS + 1];
     int64_t values[N_SIZES + 1];
-    order(kernel, buffers, sizes, ordered, values);
+    order(kernel, buffers, sizes, binding, ordered, values);
     int64_t context[N_CONTEXT] = {(int64_t)(void *)team->parallel_for, (int64_t)team->pool, threads,
                                   (int64_t)memory,               (int64_t)(memory + shared), private};
     int32_t found = kernel->code(ordered, values, context);
     return found ? fault(kernel, found) : 0;
+}
+
+/* With what is bound of constants, see constants.c; sizes that these or nothing tell. */
+static int run_bound(const Level *level, const Team *team, void *const *buffers, const int64_t *sizes);
+static int known_sizes(int64_t *sizes);
+
+static int run_by(const Team *team, void *const *buffers, const int64_t *sizes) {
+    const Level *level = chosen();
+    if (!level->kernels)
+        return failed(ERROR_TARGET, KERNEL ": no code for this processor");
+    return run_bound(level, team, buffers, sizes);
 }
 
 static int run(void *const *buffers, const int64_t *sizes) {
@@ -169,14 +194,15 @@ int NAME(_run)(void *const *buffers, const int64_t *sizes) {
 enum { CPU = 1, CUDA = 2 };
 @CUDA@
 /* first: of the call, where all are. */
-static int check_tensor(const DLTensor *t, const DLTensor *first, const Argument *a) {
+static int check_tensor(const DLTensor *t, const DLTensor *first, const Argument *a,
+                        const char *first_name) {
     if (t->device.device_type != CPU && !(HAS_CUDA && t->device.device_type == CUDA))
         return failed(ERROR_DEVICE, KERNEL ": `%s` is not in memory of the CPU%s", a->name,
                       HAS_CUDA ? " or of a CUDA device" : "");
     if (t->device.device_type != first->device.device_type ||
         t->device.device_id != first->device.device_id)
         return failed(ERROR_DEVICE, KERNEL ": `%s` is on another device than `%s`", a->name,
-                      arguments[0].name);
+                      first_name);
     if (t->ndim != a->rank)
         return failed(ERROR_RANK, KERNEL ": `%s` has %d dimensions, expected %d", a->name,
                       (int)t->ndim, a->rank);
@@ -191,54 +217,71 @@ static int check_tensor(const DLTensor *t, const DLTensor *first, const Argument
     return 0;
 }
 
-/* What is written shares no memory with another argument. All are dense. */
-static int check_apart(DLTensor *const *tensors, void *const *buffers) {
-    int64_t bytes[N_ARGUMENTS + 1];
-    for (int k = 0; k < N_ARGUMENTS; k++) {
-        bytes[k] = (arguments[k].bits + 7) / 8;
-        for (int d = 0; d < arguments[k].rank; d++)
-            bytes[k] *= tensors[k]->shape[d];
+/* Of dense arrays. */
+static void count_bytes(const Argument *known, int n, const int64_t *extents, int64_t *bytes) {
+    for (int k = 0; k < n; k++) {
+        bytes[k] = (known[k].bits + 7) / 8;
+        for (int d = 0; d < known[k].rank; d++)
+            bytes[k] *= *extents++;
     }
+}
+
+/* What is written shares no memory with others. */
+static int check_apart(void *const *buffers, const int64_t *extents, void *const *others,
+                       const Argument *known, int n, const int64_t *extents_of_others) {
+    int64_t bytes[N_ARGUMENTS + 1], more[MOST_ARGUMENTS + 1];
+    count_bytes(arguments, N_ARGUMENTS, extents, bytes);
+    count_bytes(known, n, extents_of_others, more);
     for (int k = 0; k < N_ARGUMENTS; k++)
-        for (int j = 0; arguments[k].written && j < N_ARGUMENTS; j++)
-            if (j != k && (char *)buffers[k] < (char *)buffers[j] + bytes[j] &&
-                (char *)buffers[j] < (char *)buffers[k] + bytes[k])
+        for (int j = 0; arguments[k].written && j < n; j++)
+            if (arguments + k != known + j && (char *)buffers[k] < (char *)others[j] + more[j] &&
+                (char *)others[j] < (char *)buffers[k] + bytes[k])
                 return failed(ERROR_IMMUTABLE, KERNEL ": `%s` overlaps `%s`", arguments[k].name,
-                              arguments[j].name);
+                              known[j].name);
+    return 0;
+}
+
+/* Their memory, and the sizes that they tell and nothing did before. extent_sizes: of each axis
+ * whose extent is a size, its place. */
+static int read_tensors(DLTensor *const *tensors, const Argument *known, int n,
+                        const int *extent_sizes, int64_t *sizes, void **buffers) {
+    for (int k = 0; k < n; k++) {
+        int error = check_tensor(tensors[k], tensors[0], known + k, known[0].name);
+        if (error)
+            return error;
+        buffers[k] = (char *)tensors[k]->data + tensors[k]->byte_offset;
+        for (int d = 0; d < known[k].rank; d++) {
+            int size = *extent_sizes++;
+            if (size >= 0 && sizes[size] < 0)
+                sizes[size] = tensors[k]->shape[d];
+        }
+    }
+    return 0;
+}
+
+static int check_extents(DLTensor *const *tensors, const Argument *known, int n,
+                         const int64_t *extents) {
+    for (int k = 0; k < n; k++)
+        for (int d = 0; d < known[k].rank; d++, extents++)
+            if (tensors[k]->shape[d] != *extents)
+                return failed(ERROR_SIZE, KERNEL ": `%s` has size %lld on axis %d, expected %lld",
+                              known[k].name, (long long)tensors[k]->shape[d], d, (long long)*extents);
     return 0;
 }
 
 int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
     int64_t sizes[N_SIZES + 1], extents[N_EXTENTS + 1];
     void *buffers[N_ARGUMENTS + 1];
-    int error, k, d, place = 0;
-    for (k = 0; k < N_SIZES; k++)
-        sizes[k] = fixed[k];
-    for (k = 0; k < N_GIVEN; k++)
+    int error = known_sizes(sizes);
+    for (int k = 0; k < N_GIVEN; k++)
         sizes[given_sizes[k]] = given[k];
-    for (k = 0; k < N_ARGUMENTS; k++) {
-        const Argument *a = arguments + k;
-        if ((error = check_tensor(tensors[k], tensors[0], a)))
-            return error;
-        buffers[k] = (char *)tensors[k]->data + tensors[k]->byte_offset;
-        for (d = 0; d < a->rank; d++, place++) {
-            int size = extent_sizes[place];
-            if (size < 0)
-                continue;
-            if (sizes[size] < 0)
-                sizes[size] = tensors[k]->shape[d];
-        }
-    }
-    if ((error = check_sizes(sizes)))
+    if (error ||
+        (error = read_tensors(tensors, arguments, N_ARGUMENTS, extent_sizes, sizes, buffers)) ||
+        (error = check_sizes(sizes)))
         return error;
     extents_of(sizes, extents);
-    for (k = 0, place = 0; k < N_ARGUMENTS; k++)
-        for (d = 0; d < arguments[k].rank; d++, place++)
-            if (tensors[k]->shape[d] != extents[place])
-                return failed(ERROR_SIZE, KERNEL ": `%s` has size %lld on axis %d, expected %lld",
-                              arguments[k].name, (long long)tensors[k]->shape[d], d,
-                              (long long)extents[place]);
-    if ((error = check_apart(tensors, buffers)))
+    if ((error = check_extents(tensors, arguments, N_ARGUMENTS, extents)) ||
+        (error = check_apart(buffers, extents, buffers, arguments, N_ARGUMENTS, extents)))
         return error;
     if (HAS_CUDA && tensors[0]->device.device_type == CUDA) {
         int device = tensors[0]->device.device_id;
@@ -275,29 +318,38 @@ static int raised(int code) {
     return -1;
 }
 
-int FFI_NAME(void *handle, const FfiAny *args, int32_t n, FfiAny *result) {
+static int ffi_tensors(const FfiAny *args, int n, const Argument *known, DLTensor **tensors) {
+    for (int k = 0; k < n; k++) {
+        if (args[k].type == FFI_DLTENSOR)
+            tensors[k] = args[k].value.pointer;
+        else if (args[k].type == FFI_TENSOR)
+            tensors[k] = (DLTensor *)((char *)args[k].value.pointer + FFI_OBJECT_BYTES);
+        else
+            return failed(ERROR_TYPE, KERNEL ": `%s` is no tensor", known[k].name);
+    }
+    return 0;
+}
+
+static int ffi_done(int error, FfiAny *result) {
+    result->type = result->padding = 0;
+    result->value.integer = 0;
+    return error ? raised(error) : 0;
+}
+
+int FFI_NAME()(void *handle, const FfiAny *args, int32_t n, FfiAny *result) {
     (void)handle;
     DLTensor *tensors[N_ARGUMENTS + 1];
     int64_t given[N_GIVEN + 1];
     if (n != N_ARGUMENTS + N_GIVEN)
         return raised(failed(ERROR_CALL, KERNEL ": takes %d arguments, %d are given",
                              N_ARGUMENTS + N_GIVEN, (int)n));
-    for (int k = 0; k < N_ARGUMENTS; k++) {
-        if (args[k].type == FFI_DLTENSOR)
-            tensors[k] = args[k].value.pointer;
-        else if (args[k].type == FFI_TENSOR)
-            tensors[k] = (DLTensor *)((char *)args[k].value.pointer + FFI_OBJECT_BYTES);
-        else
-            return raised(failed(ERROR_TYPE, KERNEL ": `%s` is no tensor", arguments[k].name));
-    }
-    for (int k = 0; k < N_GIVEN; k++) {
+    int error = ffi_tensors(args, N_ARGUMENTS, arguments, tensors);
+    for (int k = 0; k < N_GIVEN && !error; k++) {
         if (args[N_ARGUMENTS + k].type != FFI_INT)
-            return raised(failed(ERROR_TYPE, KERNEL ": `%s` is no integer",
-                                 size_names[given_sizes[k]]));
+            error = failed(ERROR_TYPE, KERNEL ": `%s` is no integer", size_names[given_sizes[k]]);
         given[k] = args[N_ARGUMENTS + k].value.integer;
     }
-    int error = NAME(_tensors)(tensors, given);
-    result->type = result->padding = 0;
-    result->value.integer = 0;
-    return error ? raised(error) : 0;
+    return ffi_done(error ? error : NAME(_tensors)(tensors, given), result);
 }
+
+@CONSTANTS@

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 
 CODES = {
     "call": 1,

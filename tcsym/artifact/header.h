@@ -57,7 +57,7 @@ TCSYM_API void @NAME@_extents(const int64_t *sizes, int64_t *extents);
 TCSYM_API const char *@NAME@_error(void);
 TCSYM_API const char *@NAME@_level(void);
 
-@CUDA@/* Most threads of a call; 1 at first. */
+@CONSTANTS@@CUDA@/* Most threads of a call; 1 at first. */
 TCSYM_API void @NAME@_set_threads(int n);
 
 /* As `@NAME@_run`, for tcsym itself. */

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -28,7 +29,7 @@ from tcsym.runtime.arrays import (
     view_of,
 )
 from tcsym.runtime.cuda.device import Cuda
-from tcsym.runtime.entering import EntryImage, load_entry, read_tensors
+from tcsym.runtime.entering import EntryImage, load_entry, read_tensors, with_sizes
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.overlap import obstacle
 from tcsym.runtime.packing import packed
@@ -39,18 +40,46 @@ from tcsym.sizes.dims import size_value
 from tcsym.types import NAMES, DType
 
 
-def load(path: str | PathLike[str]) -> Artifact:
-    """The kernel of an artifact that `kernel.export` wrote. Errors: OptionError if it is none."""
+def load(path: str | PathLike[str], *, constants: Mapping[str, object] | None = None) -> Artifact:
+    """The kernel of an artifact that `kernel.export` wrote.
+
+    constants: arrays by name; those that are missing are the folder's, or `Artifact.bind` gives
+    them. Errors: OptionError if it is no artifact, or has no such constants; those of a call.
+    """
     folder = Path(path)
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-        library = ctypes.CDLL(str(folder.resolve() / manifest["library"]))
+        if manifest.get("format") != FORMAT:
+            hint = "export it again with this version"
+            raise OptionError(f"`{folder}` is of another version of tcsym", hint=hint)
+        open_library = _instance if manifest["constants"] else ctypes.CDLL
+        library = open_library(str(folder.resolve() / manifest["library"]))
+        stored = [t for t in manifest["constants"] if "file" in t]
+        given = {t["name"]: _mapped(folder / t["file"], t["type"]) for t in stored}
     except (OSError, ValueError, KeyError) as error:
         raise OptionError(f"`{folder}` is no artifact: {error}") from None
-    if manifest.get("format") != FORMAT:
-        hint = "export it again with this version"
-        raise OptionError(f"`{folder}` is of another version of tcsym", hint=hint)
-    return Artifact(manifest, library)
+    made = Artifact(manifest, library)
+    given |= dict(constants or {})
+    if given:
+        made.bind(**given)
+    return made
+
+
+def _instance(path: str) -> ctypes.CDLL:
+    """A library by itself, as constants that are bound belong to it: the system loads a file once.
+    By its name, too, so the descriptor stays open."""
+    file = os.memfd_create(Path(path).name)
+    with open(file, "wb", closefd=False) as memory:
+        memory.write(Path(path).read_bytes())
+    return ctypes.CDLL(f"/proc/self/fd/{file}")
+
+
+def _mapped(path: Path, dtype: str) -> Any:
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError:  # nothing can be mapped of an empty one
+        found = np.load(path, allow_pickle=False)
+    return found.view(NAMES[dtype].numpy)
 
 
 class _Code:
@@ -96,7 +125,10 @@ class Artifact:
         self._values = ctypes.c_int64 * max(1, len(self._sizes))
         self._buffers = ctypes.c_void_p * len(self._ranks)
         self._numbers = ctypes.c_int64 * max(1, sum(self._ranks))
-        self._enter = self._entered(library)
+        self._library = library
+        self._fixed: dict[str, int] = manifest["fixed"]
+        self._constants: dict[str, View] = {}
+        self._enter = self._serve if manifest["constants"] else self._entered()
         self._last: tuple[tuple[int, ...], Any, list[Shape]] | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -108,12 +140,51 @@ class Artifact:
         """
         return self._enter(*args, **kwargs)
 
-    def _entered(self, library: ctypes.CDLL) -> Callable[..., Any]:
+    def bind(self, /, **constants: Any) -> None:
+        """Say what constants are from now on: those that are given, or have changed.
+
+        What follows from them is made now, or by the next calls. Their memory is read by calls, and
+        is not to be written until they are bound again.
+        Errors: OptionError for what is no constant; else those of a call.
+        """
+        known: list[dict[str, Any]] = self.manifest["constants"]
+        names = [t["name"] for t in known]
+        for name in constants:
+            if name not in names:
+                hint = f"constants are {', '.join(names) or 'none'}"
+                raise OptionError(f"`{name}` is no constant of {self.name}", hint=hint)
+        given = {**self._constants, **constants}
+        views, told = dict[str, View](), dict[str, int]()
+        for t in known:
+            name = t["name"]
+            if name not in given:
+                raise self._failed("size", f"`{name}` is missing")
+            x = given[name]
+            views[name] = view = x if isinstance(x, View) else self._view(t, NAMES[t["type"]], x)
+            expected = [
+                told.setdefault(e, n) if e in self._sizes else int(e)
+                for e, n in zip(t["shape"], view.shape)
+            ]
+            if view.shape != tuple(expected):
+                message = f"`{name}` has shape {view.shape}, expected {tuple(expected)}"
+                raise self._failed("size", message)
+        memory = (ctypes.c_void_p * len(views))(*[v.pointer for v in views.values()])
+        self._set_threads(get_num_threads())
+        self._require(
+            self._library[f"{self.name}_bind"](
+                memory, self._values(*[told.get(n, 0) for n in self._sizes])
+            )
+        )
+        self._constants, self._fixed = views, {**self.manifest["fixed"], **told}
+        self._enter = self._entered()
+
+    def _entered(self) -> Callable[..., Any]:
         """What calls enter: native code that passes on to Python what is unusual."""
         words = self.manifest["entry"]
         if words is None or not HAS_ENTRIES:
             return self._serve
-        code = _Code(library, f"{self.name}_enter")
+        told = {self._sizes.index(n): self._fixed[n] for n in self.manifest["told"]}
+        code = _Code(self._library, f"{self.name}_enter")
         inputs, outputs = [
             [(t["name"], NAMES[t["type"]].value) for t in own]
             for own in (self._inputs, self._outputs)
@@ -121,7 +192,7 @@ class Artifact:
         for name, place in self._places.items():
             inputs.insert(place, (name, DType.INT64.value))
         given = tuple(self.manifest["given"])
-        known = bytes.fromhex(words), tuple(inputs), tuple(outputs), given
+        known = with_sizes(bytes.fromhex(words), told), tuple(inputs), tuple(outputs), given
         image = EntryImage(self.name, *known)
 
         def failed(found: int) -> None:
@@ -130,6 +201,8 @@ class Artifact:
         return load_entry(image, code, self._serve, failed, native.Arena())
 
     def _serve(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
+        if self.manifest["constants"] and not self._constants:
+            raise self._failed("call", "constants are not bound, which `bind` does")
         given = self._matched(args, kwargs)
         sizes = self._with_given(given, sizes or {})
         pairs = zip(self._inputs, self._types)
@@ -220,7 +293,7 @@ class Artifact:
 
     def _with_given(self, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes with those that are arguments."""
-        known = {**self.manifest["fixed"], **sizes}
+        known = {**self._fixed, **sizes}
         for name in self._places:
             if name not in given:
                 continue
@@ -262,7 +335,7 @@ class Artifact:
         return [(m, v) for t, m, v in zip(self._inputs, memory, views) if "inout" in t]
 
     def _sizes_of(self, views: Sequence[View], sizes: Mapping[str, int]) -> tuple[int, ...]:
-        known = {**self.manifest["fixed"], **sizes}
+        known = {**self._fixed, **sizes}
         for t, view in zip(self._inputs, views):
             for extent, n in zip(t["shape"], view.shape):
                 if extent in self._sizes:

@@ -154,13 +154,28 @@ def bench(
     metavar="avx2",
     help="A kind of processor or device (sm_80) it has code for; default: the kernel's.",
 )
+@click.option(
+    "--constant",
+    "constants",
+    multiple=True,
+    metavar="W=w.npy",
+    help="An input that calls do not give: taken into FOLDER for all of them.",
+)
 @json_option
 def export(
-    kernel: Kernel, folder: str, bounds: dict[str, int], levels: tuple[str, ...], as_json: bool
+    kernel: Kernel,
+    folder: str,
+    bounds: dict[str, int],
+    levels: tuple[str, ...],
+    constants: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write FOLDER, which runs the kernel without a compiler: library, C header, manifest."""
+    from tcsym.cli.arrays import load_inputs
+
     targets = [f"{'cuda' if x.startswith('sm_') else 'cpu'}:{x}" for x in levels] or None
-    made = kernel.export(folder, bounds=bounds, targets=targets)
+    arrays = load_inputs(kernel, constants)
+    made = kernel.export(folder, bounds=bounds, targets=targets, constants=arrays)
     found = {x.name: x.stat().st_size for x in sorted(made.iterdir())}
     if as_json:
         print_json({"def": kernel.name, "folder": str(made), "bytes": found})

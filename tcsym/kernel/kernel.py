@@ -430,6 +430,7 @@ class Kernel:
         bounds: Mapping[str, int] | None = None,
         targets: Sequence[str] | None = None,
         strategy: str | Strategy | None = None,
+        constants: Mapping[str, object] | Collection[str] = (),
     ) -> Path:
         """Write a folder that runs the kernel without a compiler: library, C header, manifest.
 
@@ -439,11 +440,13 @@ class Kernel:
         targets: kinds of processors as "cpu:avx2", and of devices as "cuda:sm_80", of which the
             best is chosen when it runs; default: the kernel's.
         strategy: whose versions there are; default: those that serve the kernel's calls now.
+        constants: inputs that calls do not give, as for `Plan.session`: arrays by name, which the
+            folder then has, or names of what is bound where it is loaded.
         Returns the folder. Errors: OptionError if the folder has something else, for unknown
         targets, for a strategy that cannot serve; SizeError for bounds of what is no size;
         TargetError without a C compiler.
         """
-        return self._serving.exported(path, bounds, targets, strategy)
+        return self._serving.exported(path, bounds, targets, strategy, constants)
 
     # ---- what it is
 

@@ -6,7 +6,7 @@ version by sizes (`dispatch`) and its variant by memory layout (`variants`), and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,18 +295,23 @@ class Serving:
         bounds: Mapping[str, int] | None,
         targets: Sequence[str] | None,
         strategy: object = None,
+        constants: Mapping[str, object] | Collection[str] = (),
     ) -> Path:
         """As a folder that runs without a compiler."""
         from tcsym.artifact.build import export
+        from tcsym.artifact.constants import constants_of, without_constants
         from tcsym.network.plan import known_bounds
         from tcsym.strategy import resolve_strategy
 
         given = self.settings
         most = known_bounds(self.plan, given.sizes, bounds)
         chosen = given.strategy if strategy is None else resolve_strategy(strategy)
-        table = self.dispatcher.table if strategy is None else None
+        is_own = strategy is None and not constants
+        table = self.dispatcher.table if is_own else None
         settings = given.target, given.options, most, targets, chosen, table
-        return export(path, self.plan, *settings)
+        if constants:
+            return export(path, constants_of(self.planned(bounds), constants), *settings)
+        return export(path, without_constants(self.plan), *settings)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""

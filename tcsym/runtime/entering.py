@@ -7,8 +7,9 @@ It is plain data, so that a later process enters a kernel without anything that 
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym/native/native.h
 Slow = Callable[..., Any]
 Failed = Callable[[int], None]  # of 1 + the index of a check in the kernel: raises its error
+
+
+_HEADS = 12  # words before the values of sizes
+
+
+def with_sizes(words: bytes, values: Mapping[int, int]) -> bytes:
+    """Words of an entry whose sizes in these slots were known to be others."""
+    changed = bytearray(words)
+    for slot, value in values.items():
+        struct.pack_into("<q", changed, 8 * (_HEADS + slot), value)
+    return bytes(changed)
 
 
 class HasAddress(Protocol):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tcsym.artifact.load import load
 from tcsym.cli import doctor as cli_doctor
 from tcsym.cli import output as cli_output
 from tcsym.cli.kernel import options_of
@@ -274,6 +275,10 @@ def test_export(mm: str, tmp_path: Path) -> None:
     found = tcsym_json("export", mm, folder, "--bounds", "M=8", "--level", "novector")
     assert {*found["bytes"]} == {"libmm.so", "manifest.json", "mm.h"}
     assert "cpu:novector" in tcsym("export", mm, folder, "--level", "sse", code=1).stderr
+    np.save(b := tmp_path / "b.npy", np.ones((3, 2), np.float32))
+    given = "--level", "novector", "--constant", f"B={b}"
+    assert "mm.B.npy" in tcsym_json("export", mm, folder, *given)["bytes"]
+    assert load(folder)(np.ones((1, 3), np.float32)).tolist() == [[3, 3]]
 
 
 def test_cache_commands(mm: str) -> None:
