@@ -169,3 +169,129 @@ PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wa
     PyErr_Clear();
     return result;
 }
+
+/* ---- DLPack's capsules, of version 0 as of 1: a name says which, and whether somebody took it */
+
+/* Of version 0. */
+typedef struct Managed {
+    DLTensor dl_tensor;
+    void *manager_ctx;
+    void (*deleter)(struct Managed *);
+} Managed;
+
+static const char *const OLD = "dltensor", *const NEW = "dltensor_versioned";
+static const char *const USED_OLD = "used_dltensor", *const USED_NEW = "used_dltensor_versioned";
+enum { READ_ONLY = 1 };
+
+static void free_old(PyObject *capsule) {
+    Managed *managed = PyCapsule_GetPointer(capsule, USED_OLD);
+    if (managed && managed->deleter)
+        managed->deleter(managed);
+}
+
+static void free_new(PyObject *capsule) {
+    DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, USED_NEW);
+    if (managed && managed->deleter)
+        managed->deleter(managed);
+}
+
+/* read_capsule(capsule): (pointer, shape, strides or None, code of the type, writable). From now on
+ * the capsule owns the tensor: it lives as long. */
+PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule) {
+    bool is_new = PyCapsule_IsValid(capsule, NEW);
+    void *pointer = PyCapsule_GetPointer(capsule, is_new ? NEW : OLD);
+    if (!pointer)
+        return NULL;
+    const DLManagedTensorVersioned *versioned = pointer;
+    if (is_new && versioned->version.major != DLPACK_MAJOR) {
+        PyErr_SetString(PyExc_BufferError, "another version of DLPack");
+        return NULL;
+    }
+    if (PyCapsule_SetName(capsule, is_new ? USED_NEW : USED_OLD) ||
+        PyCapsule_SetDestructor(capsule, is_new ? free_new : free_old))
+        return NULL;
+    const DLTensor *tensor = is_new ? &versioned->dl_tensor : &((Managed *)pointer)->dl_tensor;
+    PyObject *shape = PyTuple_New(tensor->ndim);
+    PyObject *strides = tensor->strides ? PyTuple_New(tensor->ndim) : Py_NewRef(Py_None);
+    for (int d = 0; shape && strides && d < tensor->ndim; d++) {
+        PyTuple_SET_ITEM(shape, d, PyLong_FromLongLong(tensor->shape[d]));
+        if (tensor->strides)
+            PyTuple_SET_ITEM(strides, d, PyLong_FromLongLong(tensor->strides[d]));
+    }
+    unsigned long long data = (uintptr_t)tensor->data + tensor->byte_offset;
+    unsigned code = tensor->dtype.code | tensor->dtype.bits << 8 | (unsigned)tensor->dtype.lanes << 16;
+    int writable = !(is_new && versioned->flags & READ_ONLY);
+    return Py_BuildValue("KNNIO", data, shape, strides, code, writable ? Py_True : Py_False);
+}
+
+/* A tensor of ours that somebody may take. */
+typedef struct {
+    union {
+        Managed old;
+        DLManagedTensorVersioned versioned;
+    } managed;
+    PyObject *owner;
+    int64_t shape_and_strides[];
+} Shown;
+
+/* Whoever took the tensor may let it go in any thread, and after the interpreter has ended. */
+static void release(Shown *shown) {
+    if (Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF(shown->owner);
+        PyGILState_Release(state);
+    }
+    free(shown);
+}
+
+static void delete_old(Managed *managed) { release(managed->manager_ctx); }
+static void delete_new(DLManagedTensorVersioned *managed) { release(managed->manager_ctx); }
+
+static void drop_shown(PyObject *capsule) {
+    const char *name = PyCapsule_GetName(capsule);
+    if (!strcmp(name, NEW) || !strcmp(name, OLD)) /* nobody took it */
+        release(PyCapsule_GetPointer(capsule, name));
+}
+
+/* make_capsule(owner, pointer, shape, code of the type, device type, device, versioned): of a dense
+ * tensor in the owner's memory. */
+PyObject *tcsym_make_capsule(PyObject *module, PyObject *args) {
+    PyObject *owner, *shape;
+    unsigned long long pointer;
+    unsigned code;
+    int type, device, is_new;
+    if (!PyArg_ParseTuple(args, "OKO!Iiip:make_capsule", &owner, &pointer, &PyTuple_Type, &shape, &code,
+                          &type, &device, &is_new))
+        return NULL;
+    Py_ssize_t rank = PyTuple_GET_SIZE(shape);
+    Shown *shown = calloc(1, sizeof *shown + 2 * rank * sizeof(int64_t));
+    if (!shown)
+        return PyErr_NoMemory();
+    int64_t *extents = shown->shape_and_strides, stride = 1;
+    for (Py_ssize_t d = rank; d-- > 0; stride *= extents[d] ? extents[d] : 1) {
+        extents[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
+        extents[rank + d] = stride;
+    }
+    DLTensor *tensor = is_new ? &shown->managed.versioned.dl_tensor : &shown->managed.old.dl_tensor;
+    *tensor = (DLTensor){
+        .data = (void *)(uintptr_t)pointer,
+        .device = {type, device},
+        .ndim = (int32_t)rank,
+        .dtype = {(uint8_t)code, (uint8_t)(code >> 8), (uint16_t)(code >> 16)},
+        .shape = extents,
+        .strides = extents + rank,
+    };
+    if (is_new) {
+        shown->managed.versioned.version.major = DLPACK_MAJOR;
+        shown->managed.versioned.manager_ctx = shown;
+        shown->managed.versioned.deleter = delete_new;
+    } else {
+        shown->managed.old.manager_ctx = shown;
+        shown->managed.old.deleter = delete_old;
+    }
+    shown->owner = Py_NewRef(owner);
+    PyObject *capsule = PyErr_Occurred() ? NULL : PyCapsule_New(shown, is_new ? NEW : OLD, drop_shown);
+    if (!capsule)
+        release(shown);
+    return capsule;
+}

@@ -50,6 +50,7 @@ PyMODINIT_FUNC PyInit__native(void) {
             return NULL;
     if (!add_address(module, "parallel_for", tcsym_parallel_for) ||
         !add_address(module, "missing_task", tcsym_missing_task) ||
+        !add_address(module, "mark", tcsym_mark) ||
         !add_address(module, "simt_grid", tcsym_simt_grid) ||
         !add_address(module, "simt_barrier", tcsym_simt_barrier) ||
         !add_address(module, "simt_blocks", tcsym_simt_blocks) ||

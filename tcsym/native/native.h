@@ -127,6 +127,8 @@ PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wa
                               const int64_t *extents, Array *array);
 PyObject *tcsym_set_described(PyObject *module, PyObject *args);
 PyObject *tcsym_describe(PyObject *module, PyObject *type);
+PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule);
+PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 
 /* ---- entry.c, switch.c, chain.c */
 
@@ -174,11 +176,12 @@ PyObject *tcsym_set_idle_memory(PyObject *module, PyObject *most);
 PyObject *tcsym_idle_memory(PyObject *module, PyObject *nothing);
 bool tcsym_make_handler(void);
 
-/* ---- device.c: grids of a device, arrays of others on it */
+/* ---- device.c: grids of a device */
 
 extern PyTypeObject tcsym_Grids;
 int tcsym_device_of(PyObject *grids);
 bool tcsym_has_faults(PyObject *grids);
+void tcsym_mark(int64_t *word); /* for the driver: what is to happen once something is gone */
 /* A number among the buffers, which is written behind the scratch memory. */
 typedef struct {
     int64_t value, bytes, buffer;
@@ -187,8 +190,6 @@ typedef struct {
  * of so many bytes for that. */
 int32_t tcsym_enqueue(PyObject *grids, Kernel *kernel, void **buffers, const int64_t *sizes,
                       int64_t scratch_bytes, void *stream, const Number *numbers, int64_t n_numbers);
-PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule);
-PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 
 /* ---- simt.c: blocks of a device on the host */
 

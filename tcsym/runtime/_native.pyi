@@ -14,6 +14,7 @@ LARGE_BYTES: int
 MOST_ARRAYS: int
 missing_task: int
 parallel_for: int
+mark: int
 simt_grid: int
 simt_barrier: int
 simt_blocks: int
@@ -54,23 +55,24 @@ class Chain:
 class Grids:
     def __init__(
         self,
-        launch: tuple[int, int, int],
-        push: int,
-        pop: int,
-        write: tuple[int, int, int],
+        driver: bytes,
         context: int,
         fault_word: int,
         words: int,
         n_words: int,
         device: int,
         multiprocessors: int,
+        least: int,
         functions: tuple[int, ...],
+        n_sizes: int,
+        n_buffers: int,
         /,
     ) -> None: ...
-    def lend(self, stream: int, memory: int, n_bytes: int, /) -> bool: ...
+    def lend(self, stream: int, owner: object, memory: int, n_bytes: int, /) -> None: ...
     def enqueue(
         self, kernel: int, buffers: bytes, sizes: bytes, arena: int, stream: int, /
     ) -> int: ...
+    def forget(self) -> None: ...
 
 class Pool:
     address: int

@@ -15,6 +15,14 @@ from tcsym.types import DType
 Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
 
 
+LAUNCH, NODE = 3000, 2500  # see `Multiprocessor`
+
+
+def least_recorded() -> int:
+    """Launches of a call from which on a graph of them, which is launched itself, is as quick."""
+    return -(-LAUNCH // (LAUNCH - NODE))
+
+
 class Level(Struct, frozen=True):
     """A level of memory that holds data near: its capacity and its lines, in bytes.
 
@@ -39,8 +47,9 @@ class Multiprocessor(Struct, frozen=True):
 
     products: of 16-bit numbers, by instructions for matrices. memory_bytes, l2_bytes: its share of
     the device's memory, and of what all share of the second cache. latency: of that memory, in
-    cycles. launch: cycles until a grid that was launched runs. barrier: in which all
-    blocks of a grid wait for each other. mhz: of its clock. Reference: NVIDIA's tuning guides.
+    cycles. launch: cycles until a grid that was launched runs; node: until one of a graph does.
+    barrier: in which all blocks of a grid wait for each other. mhz: of its clock. Reference:
+    NVIDIA's tuning guides.
     """
 
     registers: int
@@ -54,7 +63,8 @@ class Multiprocessor(Struct, frozen=True):
     latency: int = 600
     blocks: int = 32
     bank_bytes: int = 128
-    launch: int = 3000
+    launch: int = LAUNCH
+    node: int = NODE
     barrier: int = 2000
 
 

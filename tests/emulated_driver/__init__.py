@@ -13,6 +13,7 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from ctypes.util import find_library
 from functools import lru_cache
 from importlib.machinery import ExtensionFileLoader
@@ -39,7 +40,8 @@ _STUB = 34  # CUDA_ERROR_STUB_LIBRARY
 FIELDS = (
     *("launches", "allocations", "frees", "waits", "modules", "memsets", "orders", "depth"),
     *("stream", "shared_bytes", "blocks", "threads", "device", "allowed", "together"),
-    *("capability", "captured", "fail_launch", "is_noop", "devices"),
+    *("graphs", "instances", "updates", "drops"),
+    *("capability", "fail_launch", "is_noop", "devices"),
 )
 
 
@@ -99,6 +101,36 @@ def emulation() -> Driver:
         built = f"{directory}/libcuda.so.1"
         _cc("-shared", "-pthread", "-Wl,-soname,libcuda.so.1", *objects, "-o", built)
         return Driver(ctypes.CDLL(built, mode=ctypes.RTLD_GLOBAL))
+
+
+@contextmanager
+def captured(stream: int) -> Iterator[list[Graph]]:
+    """What is called inside on the stream goes into a graph, which is in the list afterwards."""
+    library, graph, found = emulation()._library, ctypes.c_void_p(), list[Graph]()
+    assert not library.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0)
+    try:
+        yield found
+    finally:
+        assert not library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
+        found.append(Graph(library, graph))
+
+
+class Graph:
+    """What was captured, ready to be launched; it is destroyed with the object."""
+
+    def __init__(self, library: Any, graph: ctypes.c_void_p) -> None:
+        self._library, self._ready = library, ctypes.c_void_p()
+        assert not library.cuGraphInstantiateWithFlags(ctypes.byref(self._ready), graph, 0)
+        assert not library.cuGraphDestroy(graph)
+
+    def launch(self, stream: int) -> None:
+        from tcsym.runtime.cuda.primary import primary
+
+        with primary(0):
+            assert not self._library.cuGraphLaunch(self._ready, ctypes.c_void_p(stream))
+
+    def __del__(self) -> None:
+        self._library.cuGraphExecDestroy(self._ready)
 
 
 @lru_cache(None)

@@ -4,7 +4,8 @@
  * is a text that a test has announced (`emulated_module`), with functions of the host's for its
  * entries: those that the twin launches. Work on streams is done as late as it may: when something
  * waits for it. What a device would refuse (no current context, more shared memory than a function
- * was allowed, memory or waiting while a stream is captured) is refused.
+ * was allowed, memory or waiting while a stream is captured) is refused. What is put on a captured
+ * stream goes into its graph, and is done by each launch of that.
  *
  * All other names that pycuda links with are weak functions which say CUDA_ERROR_STUB_LIBRARY. */
 #define _GNU_SOURCE
@@ -18,8 +19,8 @@
 typedef int Result;
 typedef uint64_t Pointer;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
-enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, TOO_LARGE = 720, CAPTURED = 900 };
-enum { PROCESSORS = 4, DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536 };
+enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, TOO_LARGE = 720, CAPTURED = 900, ISOLATED = 905, IMPLICIT = 906, NOT_UPDATED = 910 };
+enum { PROCESSORS = 4, DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536, MOST_CAPTURES = 8, MOST_NODES = 2048, MOST_WORDS = 512 };
 enum { PAGE = 4096, ALIGNED = 256, PLAIN_SHARED = 48 * 1024, MOST_SHARED = 227 * 1024 };
 
 typedef void Region(void *data, char *shared, int64_t block, int64_t thread, void *simt);
@@ -43,6 +44,24 @@ typedef struct {
     int64_t blocks, threads, shared_bytes, together;
 } Work;
 
+typedef struct {
+    void *at;
+    void (*destroy)(void *);
+    int count;
+} Object;
+typedef struct {
+    Work nodes[MOST_NODES];
+    Object *object;
+    int n_nodes;
+} Graph;
+typedef struct {
+    void *stream;
+    Graph *graph; /* null: none */
+    int mode;
+    int64_t id;
+    pthread_t thread;
+} Capture;
+
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct {
     Pointer first, end;
@@ -51,6 +70,8 @@ static struct {
 static int n_owned;
 static Module modules[MOST_MODULES];
 static Work work[MOST_WORK];
+static Capture captures[MOST_CAPTURES];
+static _Thread_local int mode; /* 0: global, 1: of the thread, 2: relaxed */
 static int n_modules, n_work;
 static Grid *grid;
 static Result broken; /* what every call says after a kernel failed */
@@ -58,7 +79,8 @@ static Result broken; /* what every call says after a kernel failed */
 static struct {
     int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
     int64_t stream, shared_bytes, blocks, threads, device, allowed, together;     /* of a last launch */
-    int64_t capability, captured, fail_launch, is_noop, devices;                  /* set by tests */
+    int64_t graphs, instances, updates, drops;                                    /* counts */
+    int64_t capability, fail_launch, is_noop, devices;                            /* set by tests */
 } seen = {.capability = 80, .devices = DEVICES};
 static _Thread_local intptr_t stack[MOST_DEPTH];
 static _Thread_local int depth;
@@ -117,7 +139,28 @@ static void finish(void) {
     n_work = 0;
 }
 
+static Capture *capture_on(void *stream) {
+    for (Capture *c = captures; stream && c < captures + MOST_CAPTURES; c++)
+        if (c->graph && c->stream == stream)
+            return c;
+    return NULL;
+}
+
+/* Whether a call that no graph can hold is an error now. */
+static int is_refused(void) {
+    for (Capture *c = captures; mode < 2 && c < captures + MOST_CAPTURES; c++)
+        if (c->graph && (c->mode == 0 || (c->mode == 1 && pthread_equal(c->thread, pthread_self()))))
+            return 1;
+    return 0;
+}
+
 static Result add(Work w) {
+    Capture *c = capture_on(w.stream);
+    if (c)
+        return c->graph->nodes[c->graph->n_nodes++] = w, broken;
+    for (c = captures; !w.stream && c < captures + MOST_CAPTURES; c++)
+        if (c->graph && !((intptr_t)c->stream & 1)) /* of a stream that the default one waits for */
+            return IMPLICIT;
     pthread_mutex_lock(&lock);
     if (n_work == MOST_WORK)
         finish();
@@ -127,7 +170,7 @@ static Result add(Work w) {
 }
 
 static Result waited(void) {
-    if (seen.captured)
+    if (is_refused())
         return CAPTURED;
     pthread_mutex_lock(&lock);
     seen.waits++;
@@ -201,7 +244,7 @@ Result cuCtxDetach(void *context) { return OK; }
 Result cuMemAlloc_v2(Pointer *p, size_t n) {
     if (needed())
         return needed();
-    if (seen.captured)
+    if (is_refused())
         return CAPTURED;
     if (n > (size_t)1 << 32)
         return OUT_OF_MEMORY;
@@ -261,17 +304,111 @@ Result cuMemsetD32Async(Pointer at, unsigned v, size_t n, void *s) { return set(
 
 Result cuStreamCreate(void **stream, unsigned flags) {
     static intptr_t next = 0x2000;
-    return *stream = (void *)(next += 16), OK;
+    if (is_refused())
+        return CAPTURED;
+    return *stream = (void *)((next += 16) | (flags & 1)), OK;
 }
 Result cuStreamDestroy_v2(void *stream) { return OK; }
-Result cuStreamSynchronize(void *stream) { return waited(); }
+Result cuStreamSynchronize(void *stream) { return capture_on(stream) ? CAPTURED : waited(); }
 Result cuStreamQuery(void *stream) { return OK; }
-Result cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return seen.orders++, OK; }
+Result cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    Capture *c = capture_on(stream);
+    return seen.orders++, *(int64_t *)event == (c ? c->id : 0) ? OK : ISOLATED;
+}
 Result cuEventCreate(void **event, unsigned flags) { return *event = calloc(1, 8), OK; }
 Result cuEventDestroy_v2(void *event) { return free(event), OK; }
-Result cuEventRecord(void *event, void *stream) { return OK; }
+Result cuEventRecord(void *event, void *stream) {
+    Capture *c = capture_on(stream);
+    return *(int64_t *)event = c ? c->id : 0, OK;
+}
 Result cuEventSynchronize(void *event) { return waited(); }
 Result cuEventQuery(void *event) { return OK; }
+
+/* ---- graphs */
+
+Result cuThreadExchangeStreamCaptureMode(int *with) {
+    int before = mode;
+    return mode = *with, *with = before, OK;
+}
+Result cuStreamIsCapturing(void *stream, int *status) { return *status = !!capture_on(stream), OK; }
+Result cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, void **graph, void *rest,
+                                 void *count) {
+    Capture *c = capture_on(stream);
+    *status = !!c;
+    *id = c ? (uint64_t)c->id : 0;
+    return *graph = c ? c->graph : NULL, OK;
+}
+Result cuStreamBeginCapture_v2(void *stream, int how) {
+    static int64_t next;
+    Capture *c = captures;
+    while (c->graph)
+        c++;
+    if (!stream || capture_on(stream))
+        return CAPTURED;
+    *c = (Capture){stream, calloc(1, sizeof(Graph)), how, ++next, pthread_self()};
+    return OK;
+}
+Result cuStreamEndCapture(void *stream, void **graph) {
+    Capture *c = capture_on(stream);
+    return *graph = c ? c->graph : NULL, c ? c->graph = NULL, OK : INVALID_VALUE;
+}
+static Work copied(Work w) {
+    void *words = w.words;
+    if (words)
+        w.words = memcpy(malloc(MOST_WORDS), words, MOST_WORDS);
+    return w;
+}
+static void fill(Graph *to, const Graph *from) {
+    for (int k = 0; k < to->n_nodes; k++)
+        free(to->nodes[k].words);
+    to->n_nodes = from->n_nodes;
+    for (int k = 0; k < from->n_nodes; k++)
+        to->nodes[k] = copied(from->nodes[k]);
+}
+Result cuGraphDestroy(void *graph) {
+    Graph *g = graph;
+    fill(g, &(Graph){.n_nodes = 0});
+    if (g->object && !--g->object->count)
+        g->object->destroy(g->object->at);
+    return seen.drops++, free(g), OK;
+}
+Result cuGraphExecDestroy(void *ready) { return cuGraphDestroy(ready); }
+Result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long flags) {
+    if (is_refused())
+        return CAPTURED;
+    Graph *made = *ready = calloc(1, sizeof *made);
+    fill(made, graph);
+    made->object = ((Graph *)graph)->object;
+    if (made->object)
+        made->object->count++;
+    return seen.instances++, OK;
+}
+Result cuGraphExecUpdate_v2(void *ready, void *graph, void *why) {
+    Graph *to = ready, *from = graph;
+    for (int k = 0; k < from->n_nodes; k++)
+        if (to->n_nodes != from->n_nodes || to->nodes[k].function != from->nodes[k].function)
+            return NOT_UPDATED;
+    return fill(to, from), seen.updates++, OK;
+}
+Result cuGraphLaunch(void *ready, void *stream) {
+    Graph *g = ready;
+    if (capture_on(stream))
+        return CAPTURED;
+    Result result = needed();
+    for (int k = 0; k < g->n_nodes && !result && !seen.is_noop; k++) {
+        Work w = copied(g->nodes[k]);
+        w.stream = stream;
+        result = add(w);
+    }
+    return seen.graphs++, result;
+}
+Result cuUserObjectCreate(void **object, void *at, void (*destroy)(void *), unsigned count, unsigned flags) {
+    Object *made = *object = malloc(sizeof *made);
+    return *made = (Object){at, destroy, (int)count}, OK;
+}
+Result cuGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags) {
+    return ((Graph *)graph)->object = object, OK; /* the reference moves */
+}
 
 /* ---- modules and launches */
 
@@ -318,7 +455,9 @@ Result cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned
     if (!grid_x || !block_x || block_x > 1024 || (int)shared_bytes > f->shared_bytes || parameters)
         return INVALID_VALUE;
     size_t bytes = *(size_t *)extra[3];
-    void *words = malloc(bytes);
+    if (bytes > MOST_WORDS)
+        return INVALID_VALUE;
+    void *words = malloc(MOST_WORDS);
     memcpy(words, extra[1], bytes);
     seen.launches++;
     seen.stream = (int64_t)stream;
@@ -350,7 +489,10 @@ Result cuLaunchCooperativeKernel(void *function, unsigned grid_x, unsigned grid_
     void *extra[] = {(void *)1, words, (void *)2, &bytes, NULL};
     Result result = cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                    shared_bytes, stream, NULL, extra);
-    if (result == OK && n_work)
+    Capture *c = capture_on(stream);
+    if (result == OK && c)
+        seen.together = c->graph->nodes[c->graph->n_nodes - 1].together = 1;
+    else if (result == OK && n_work)
         seen.together = work[n_work - 1].together = 1;
     return result;
 }

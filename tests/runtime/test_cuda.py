@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 import tcsym as tc
 from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.native import native
-from tests.emulated_driver import Driver, tensors
+from tests.emulated_driver import Driver, captured, tensors
 
 SUM = "def sum2(float(N,M) A, float(N,M) B) -> (C) { C(i,j) = A(i,j) + B(i,j) }"
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -121,24 +122,113 @@ def test_numbers_are_arguments(cuda: Driver) -> None:
 
 
 def test_calls_settle(cuda: Driver) -> None:
-    """Once sizes were there, a call allocates nothing and waits for nothing: graphs capture it."""
+    """Once sizes were there, a call allocates nothing and waits for nothing."""
     twice, x = compiled(TWICE), random(9, 70)
     a = Memory(x)
-    expected = x * x.sum(1, keepdims=True) + x.sum()
     outputs = [twice(a), twice(a)]
     del outputs[:]
     before = cuda.allocations, cuda.modules, cuda.waits
-    cuda.captured = 1
     outputs = [twice(a), twice(a)]
-    cuda.captured = 0
     assert (cuda.allocations, cuda.modules, cuda.waits) == before
     for out in outputs:
-        same(out, expected)
-    cuda.captured = 1
-    with pytest.raises(tc.TargetError, match="capturing") as error:
-        outputs += [twice(a)]
-    cuda.captured = 0
-    assert "before a graph captures" in error.value.hint
+        same(out, x * x.sum(1, keepdims=True) + x.sum())
+
+
+def test_graphs_capture_calls(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even the first one: code is loaded, and memory is the graph's as long as it is there."""
+    monkeypatch.setenv("TCSYM_SYNC", "1")
+    text = """def twice(float(N,M) A, float s) -> (O) {
+      B(i) +=! A(i,j)  S +=! B(i)  O(i,j) = A(i,j) * B(i) + s * S
+    }"""
+    kernel = tc.define(text, target="cuda").twice
+    x, y = random(9, 70), 2 * random(9, 70)
+    a, other = Memory(x, stream=STREAM), Memory(y, stream=STREAM)
+    apart = Memory(y, stream=OTHER)
+
+    def expected(x: Any) -> Any:
+        return x * x.sum(1, keepdims=True) + 3 * x.sum()
+
+    with captured(STREAM) as graphs:
+        out = kernel(kernel(a, 3.0), 3.0)
+    assert not cuda.graphs
+    for _ in range(2):
+        before = cuda.launches, cuda.allocations
+        graphs[0].launch(OTHER)
+        assert (cuda.launches, cuda.allocations) == before
+        np.testing.assert_allclose(out.copy_to_host(), expected(expected(x)), rtol=1e-3)
+    same(kernel(other, 3.0), expected(y))  # in memory of its own
+    np.testing.assert_allclose(out.copy_to_host(), expected(expected(x)), rtol=1e-3)
+    del out
+    gc.collect()
+    before = cuda.frees
+    with captured(OTHER) as more:
+        kernel(apart, 3.0)
+    assert cuda.frees == before  # the first graph is there
+    del graphs[:], more[:]
+    with captured(OTHER) as more:
+        kernel(apart, 3.0)
+    assert cuda.frees > before
+
+
+def test_steps_are_launched_as_a_graph(cuda: Driver) -> None:
+    """From the second call of some sizes on, in one call of the driver; where an address is
+    another, the graph is changed. A graph that somebody captures has all launches."""
+    text = """def scan(float(T,B,H) X, float(B,H) h0, float(H,H) U) -> (float(T+1,B,H) S) {
+      S(0,n,h) = h0(n,h)
+      for t in T { A(n,h) +=! S(t,n,k) * U(h,k)  S(t+1,n,h) = tanh(A(n,h) + X(t,n,h)) }
+    }"""
+    kernels = [tc.define(text, target="cuda", options=tc.Options(plan="LaunchSteps")).scan]
+
+    def given(*sizes: int, stream: int = 1) -> tuple[Any, ...]:
+        t, b, h = sizes
+        return tuple(
+            Memory(x, stream=stream) for x in (random(t, b, h), random(b, h), random(h, h))
+        )
+
+    def called(arrays: Any) -> tuple[int, int, int, int]:
+        fields = "launches", "graphs", "instances", "updates"
+        before = [getattr(cuda, f) for f in fields]
+        out = kernels[0](*arrays)
+        counts = [getattr(cuda, f) - b for f, b in zip(fields, before)]
+        same(out, kernels[0].reference(*map(host_of, arrays)))
+        return tuple(counts)
+
+    few, some, others = given(1, 3, 8), given(6, 3, 8), given(6, 3, 8)
+    n = called(some)[0]
+    assert n >= 6
+    assert called(some) == (n, 1, 1, 0)
+    assert [called(some) for _ in range(2)] == [(0, 1, 0, 0)] * 2
+    assert called(others) == (n, 1, 0, 1)
+    assert called(others) == (0, 1, 0, 0)
+    assert [called(few)[1] for _ in range(3)] == [0] * 3  # launches are as quick
+    for t in range(7, 17):  # as many graphs as are kept, and more
+        called(given(t, 3, 8))
+    assert called(some)[1] == 0 and called(some)[2] == 1
+    on = given(6, 3, 8, stream=STREAM)
+    called(on)
+    with captured(STREAM) as graphs:
+        out = kernels[0](*on)
+    before = cuda.graphs
+    graphs[0].launch(STREAM)
+    assert cuda.graphs == before + 1
+    same(out, kernels[0].reference(*map(host_of, on)))
+    before = cuda.drops
+    kernels.clear()
+    gc.collect()
+    assert cuda.drops > before  # with the code
+
+
+def host_of(x: Memory) -> Any:
+    import pycuda.driver as drv
+
+    from tcsym.runtime.cuda.arrays import device_view
+    from tcsym.runtime.cuda.primary import primary
+
+    view = device_view(x)
+    made = np.empty(view.shape, F32)
+    with primary(0):
+        drv.memcpy_dtoh(made, view.pointer)
+    return made
 
 
 def test_calls_run_on_the_arguments_stream(cuda: Driver) -> None:

@@ -1,7 +1,8 @@
 """Compiled -> `CudaKernel`: its host half here, its functions on every device that it is called on.
 
-A call enqueues what the kernel does on the caller's stream and returns. It waits for nothing and
-allocates nothing once a stream's scratch memory is large enough, so that graphs can capture it.
+A call enqueues what the kernel does on the caller's stream and returns. It waits for nothing, and
+allocates nothing once a stream's scratch memory is large enough. A graph may capture it: what it
+needs then is the graph's.
 """
 
 from __future__ import annotations
@@ -16,92 +17,42 @@ from tcsym.errors import TCError
 from tcsym.ir.archive import SYMBOL
 from tcsym.ir.compiled import Compiled, Fault
 from tcsym.process.config import SYNC
-from tcsym.runtime.cuda.driver import (
-    LAUNCHES,
-    WRITES,
-    Module,
-    address,
-    driver_error,
-    functions_of,
-    wait,
-)
-from tcsym.runtime.cuda.primary import Memory, Primary, primary
+from tcsym.runtime.cuda.driver import Module, driver_error, functions_of, relaxed, table, wait
+from tcsym.runtime.cuda.primary import Primary, primary
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import DRIVER_ERROR, native
 from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.view import HERE, Place
+from tcsym.target.machine import least_recorded
 
 if TYPE_CHECKING:
-    from tcsym.runtime._native import Entry
+    from tcsym.runtime._native import Entry, Grids
     from tcsym.runtime.entering import EntryImage, Failed, Slow
 
 _NUMBER_BYTES = 8
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
 
-class Scratch:
-    """Memory of the device for one call at a time, on one stream; it only grows.
-
-    What it had before stays, as a captured graph may go on using it; each time it doubles at least.
-    """
-
-    def __init__(self, place: Primary) -> None:
-        self._primary = place
-        self._blocks: list[Memory] = []
-        self.bytes = 0
-        self.pointer = 0
-
-    def reserve(self, n_bytes: int) -> int:
-        """Its address, once it has that many bytes."""
-        if n_bytes > self.bytes:
-            size = max(n_bytes, 2 * self.bytes)
-            self._blocks.append(self._primary.allocate(size))
-            self.bytes, self.pointer = size, self._blocks[-1].pointer
-        return self.pointer
-
-
 class Placed:
-    """A kernel on one device. Scratch memory is a stream's: calls on it follow each other."""
+    """A kernel on one device."""
 
     def __init__(self, compiled: Compiled, number: int, error_of: Callable[[int], TCError]) -> None:
-        self.primary = primary(number)
-        with self.primary:
+        self.primary = place = primary(number)
+        with place, relaxed():
             module = Module(compiled.device_code)
-            most = self.primary.shared_bytes
-            functions = functions_of(module, compiled.device_functions, most)
-        self.word = self.primary.faults.take(error_of)
-        push, pop = address("cuCtxPushCurrent_v2"), address("cuCtxPopCurrent_v2")
-        launch, write = _three(LAUNCHES), _three(WRITES)
-        given = launch, push, pop, write, self.primary.handle, self.word.pointer
-        words = self.primary.faults.addresses
-        self.grids = native.Grids(*given, *words, number, self.primary.multiprocessors, functions)
-        self._free: dict[int, list[Scratch]] = {}
-        self._lent: list[Scratch] = []  # to native entries, for good
+            functions = functions_of(module, compiled.device_functions, place.shared_bytes)
+        self.word = place.faults.take(error_of)
+        shape = functions, len(compiled.sizes), len(compiled.arguments)
+        given = table(), place.handle, self.word.pointer, *place.faults.addresses, number
+        self.grids = native.Grids(*given, place.multiprocessors, least_recorded(), *shape)
         # Not at exit: the driver may be gone before.
-        weakref.finalize(self, _unload, self.primary, module).atexit = False
-
-    def take(self, stream: int) -> Scratch:
-        """For one call (list operations are atomic)."""
-        try:
-            return self._free.setdefault(stream, []).pop()
-        except IndexError:
-            return Scratch(self.primary)
-
-    def give_back(self, stream: int, scratch: Scratch) -> None:
-        if scratch.bytes and self.grids.lend(stream, scratch.pointer, scratch.bytes):
-            self._lent.append(scratch)
-        else:
-            self._free[stream].append(scratch)
+        weakref.finalize(self, _unload, place, module, self.grids).atexit = False
 
 
-def _three(names: tuple[str, str, str]) -> tuple[int, int, int]:
-    first, second, third = names
-    return address(first), address(second), address(third)
-
-
-def _unload(place: Primary, module: Module) -> None:
+def _unload(place: Primary, module: Module, grids: Grids) -> None:
     with place:
+        grids.forget()
         module.unload()
 
 
@@ -134,17 +85,17 @@ class CudaKernel:
         Raises what an earlier call is found to have met on the device.
         """
         placed = self.placed(place.number)
-        faults, stream = placed.primary.faults, place.stream
+        faults, stream, n_bytes = placed.primary.faults, place.stream, self._scratch_bytes(sizes)
         faults.raise_found()
-        scratch = placed.take(stream)
-        try:
-            arena = scratch.reserve(self._scratch_bytes(sizes))
-            given = self._pack_buffers(*data_pointers), self._pack_sizes(*sizes)
-            result = placed.grids.enqueue(self.address, *given, arena, stream)
-        finally:
-            placed.give_back(stream, scratch)
+        pool = placed.primary.pool(stream)
+        scratch = pool.lease(n_bytes)
+        given = self._pack_buffers(*data_pointers), self._pack_sizes(*sizes)
+        result = placed.grids.enqueue(self.address, *given, scratch.pointer, stream)
         if result <= DRIVER_ERROR:
             raise driver_error(DRIVER_ERROR - result, "a kernel cannot be launched")
+        if pool.is_captured:
+            return result  # a graph's launch is not waited for here
+        placed.grids.lend(stream, scratch, scratch.pointer, n_bytes)
         if not result and SYNC.read():
             with placed.primary:
                 wait(stream)

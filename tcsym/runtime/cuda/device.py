@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,8 @@ if TYPE_CHECKING:
     from tcsym.errors import TCError
     from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.cuda.code import CudaKernel
-    from tcsym.runtime.cuda.primary import Memory
     from tcsym.target.target import Target
     from tcsym.types import DType
-
-_NUMBER_BYTES, _MOST_NUMBERS = 8, 64
 
 
 class Cuda:
@@ -41,9 +37,6 @@ class Cuda:
     name = "CUDA device"
     waits = False
     reads = frozenset((CUDA, CUDA_MANAGED))
-
-    def __init__(self) -> None:
-        self._numbers = threading.local()
 
     def require(self, target: Target) -> None:
         from tcsym.target.devices import capability, runs_on
@@ -99,23 +92,20 @@ class Cuda:
             for _, view in arrays:
                 _follow(view.place.stream, place)
         is_number = [v.place.type not in self.reads for v in views]
-        moved = [self._number(v, k, place) if is_number[k] else v for k, v in enumerate(views)]
+        moved = [self._number(v, place) if is_number[k] else v for k, v in enumerate(views)]
         return tuple(moved), place
 
-    def _number(self, view: View, k: int, place: Place) -> View:
-        """Each thread has memory for them on each stream, where its calls follow each other."""
+    def _number(self, view: View, place: Place) -> View:
+        """In memory of the stream, which the next call there may use again."""
         from tcsym.runtime.arrays import numpy_array
         from tcsym.runtime.cuda.driver import set_number
         from tcsym.runtime.cuda.primary import primary
 
-        key = place.number, place.stream
-        kept: dict[tuple[int, int], Memory] = self._numbers.__dict__.setdefault("kept", {})
-        if key not in kept:
-            kept[key] = primary(place.number).allocate(_NUMBER_BYTES * _MOST_NUMBERS)
-        pointer = kept[key].pointer + k % _MOST_NUMBERS * _NUMBER_BYTES
+        content = numpy_array(view).tobytes()
+        lease = primary(place.number).pool(place.stream).lease(len(content))
         with primary(place.number):
-            set_number(pointer, numpy_array(view).tobytes(), place.stream)
-        return view._replace(pointer=pointer, place=place)
+            set_number(lease.pointer, content, place.stream)
+        return view._replace(pointer=lease.pointer, place=place, owner=lease)
 
     def admitted(self, view: View, place: Place) -> View:
         """An array to write into, on the call's stream."""

@@ -1,16 +1,19 @@
 """The driver's functions that pycuda lacks, by ctypes; the driver is found as pycuda finds it.
 
-pycuda shows no handles of functions, takes no streams but its own, and launches no grids whose
-blocks wait for each other; and kernels have to run on the stream of whoever calls. So modules are
-loaded, functions found and launched, and numbers and orders put on streams through the driver
-itself. All else (devices, contexts, memory) is pycuda's.
+pycuda shows no handles of functions, takes no streams but its own, launches no grids whose blocks
+wait for each other, and knows no graphs; and kernels have to run on the stream of whoever calls. So
+modules are loaded, functions found and launched, numbers and orders put on streams, and captures
+asked about through the driver itself. All else (devices, contexts, memory) is pycuda's.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from typing import NamedTuple
 
 from tcsym.errors import TargetError
 from tcsym.target.devices import LIBRARY, driver
@@ -25,13 +28,30 @@ _DEVICE_ORDINAL = 9
 _NO_TIMING = 2
 OUT_OF_MEMORY = 2
 
-# Of a grid; of one whose blocks wait for each other, and how many of these a multiprocessor has.
-LAUNCHES = (
+_RELAXED = 2  # CUstreamCaptureMode: calls that no graph could hold are no error
+_CAPTURED = 1  # CUstreamCaptureStatus
+_NO_ORDER, _MOVE = 1, 1  # CUuserObject_flags, CUuserObjectRetain_flags
+
+# What native code calls, in the order of `Driver` (tcsym/native/device.c).
+TABLE = (
     "cuLaunchKernel",
     "cuLaunchCooperativeKernel",
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    *(WRITES := ("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async")),
+    "cuStreamIsCapturing",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphExecUpdate_v2",
+    "cuGraphExecDestroy",
+    "cuGraphLaunch",
 )
-WRITES = "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"
 _SIGNATURES = {
     "cuModuleLoadDataEx": (_POINTER, ctypes.c_char_p, _UNSIGNED, _POINTER, _POINTER),
     "cuModuleUnload": (_POINTER,),
@@ -46,10 +66,11 @@ _SIGNATURES = {
     "cuEventDestroy_v2": (_POINTER,),
     "cuStreamWaitEvent": (_POINTER, _POINTER, _UNSIGNED),
     "cuPointerGetAttribute": (_POINTER, _INT, _ADDRESS),
+    "cuThreadExchangeStreamCaptureMode": (_POINTER,),
+    "cuStreamGetCaptureInfo_v2": (_POINTER,) * 6,
+    "cuUserObjectCreate": (_POINTER, _POINTER, _POINTER, _UNSIGNED, _UNSIGNED),
+    "cuGraphRetainUserObject": (_POINTER, _POINTER, _UNSIGNED, _UNSIGNED),
     "cuGetErrorString": (_INT, _POINTER),
-    **dict.fromkeys(LAUNCHES),
-    "cuCtxPushCurrent_v2": None,
-    "cuCtxPopCurrent_v2": None,
 }
 
 
@@ -57,9 +78,13 @@ _SIGNATURES = {
 def _library() -> ctypes.CDLL:
     driver()  # first, for its errors
     library = ctypes.CDLL(LIBRARY)
-    for name, arguments in _SIGNATURES.items():
-        if arguments is not None:
+    try:
+        for name, arguments in _SIGNATURES.items():
             getattr(library, name).argtypes = arguments
+    except AttributeError:
+        raise TargetError(
+            "the CUDA driver is older than that of CUDA 12", hint="renew it"
+        ) from None
     return library
 
 
@@ -69,6 +94,12 @@ def address(name: str) -> int:
     found = ctypes.cast(_library()[name], _POINTER).value
     assert found
     return found
+
+
+@lru_cache(None)
+def table() -> bytes:
+    """Addresses of what native code calls."""
+    return struct.pack(f"{len(TABLE)}P", *map(address, TABLE))
 
 
 def driver_error(code: int, what: str, log: str = "") -> Exception:
@@ -131,8 +162,13 @@ def set_number(pointer: int, content: bytes, stream: int) -> None:
 
 
 def order(first: int, then: int) -> None:
-    """What comes on stream `then` waits for what is on stream `first`; nothing waits here."""
+    """What comes on stream `then` waits for what is on stream `first`; nothing waits here.
+
+    What one graph captures cannot wait for anything else: who launches it has to see to that.
+    """
     library, event = _library(), _POINTER()
+    if capture_on(first) != capture_on(then):
+        return
     _check(library.cuEventCreate(ctypes.byref(event), _NO_TIMING), "an order of two streams")
     try:
         _check(library.cuEventRecord(event, first), "an order of two streams")
@@ -144,6 +180,47 @@ def order(first: int, then: int) -> None:
 def wait(stream: int) -> None:
     """Until all on the stream is done."""
     _check(_library().cuStreamSynchronize(stream), "waiting for the device")
+
+
+# ---- graphs that somebody captures
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Inside, this thread may allocate and load code, whoever captures a stream."""
+    mode = _INT(_RELAXED)
+    exchange = _library().cuThreadExchangeStreamCaptureMode
+    _check(exchange(ctypes.byref(mode)), "a call while a graph is captured")
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+class Capture(NamedTuple):
+    """What is captured on a stream: a number that no other capture has, and its graph."""
+
+    number: int
+    graph: int
+
+
+def capture_on(stream: int) -> Capture | None:
+    """That in which the stream takes part, as the default one cannot. In its context."""
+    if not stream:
+        return None
+    status, number, graph = _INT(), ctypes.c_uint64(), _POINTER()
+    found = map(ctypes.byref, (status, number, graph))
+    asked = _library().cuStreamGetCaptureInfo_v2(stream, *found, None, None)
+    _check(asked, "asking whether a stream is captured")
+    return Capture(number.value, graph.value or 0) if status.value == _CAPTURED else None
+
+
+def note_end(graph: int, word: int, mark: int) -> None:
+    """Once the graph and what was made of it are gone, the driver calls `mark(word)`."""
+    library, made = _library(), _POINTER()
+    noted = "memory for a graph"
+    _check(library.cuUserObjectCreate(ctypes.byref(made), word, mark, 1, _NO_ORDER), noted)
+    _check(library.cuGraphRetainUserObject(graph, made, 1, _MOVE), noted)
 
 
 def device_of_pointer(pointer: int) -> int:

@@ -1,8 +1,9 @@
-"""Memory of results on one stream of a device, used again for later results there.
+"""Memory for what is done on one stream of a device, used again for what is done there later.
 
 What a stream does happens in order. So memory whose array is gone may be given to the next call on
-that stream, whether or not what uses it has run. (pycuda's own pool ends the process where an
-array dies without a current context.)
+that stream, whether or not what uses it has run. A graph that is captured there has a pool of its
+own, as it may run at any time. (pycuda's own pool ends the process where an array dies without a
+current context.)
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class Lease:
         self._idle.append(self._memory)
 
 
-class ResultPool:
-    """allocate: makes memory of the device, of so many bytes."""
+class Pool:
+    """allocate: makes memory of the device, of so many bytes. is_captured: it is a graph's."""
 
-    def __init__(self, allocate: Callable[[int], Memory]) -> None:
+    def __init__(self, allocate: Callable[[int], Memory], is_captured: bool = False) -> None:
         self._allocate = allocate
+        self.is_captured = is_captured
         self._idle: dict[int, list[Memory]] = {}
 
     def lease(self, n_bytes: int) -> Lease:

@@ -6,15 +6,21 @@ A context that is left current ends the process when pycuda is unloaded. So it i
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from typing import Any
 
 from tcsym.errors import TargetError
+from tcsym.runtime.cuda.driver import Capture, capture_on, note_end, relaxed
 from tcsym.runtime.cuda.faults import FaultWords
-from tcsym.runtime.cuda.pool import ResultPool
+from tcsym.runtime.cuda.pool import Pool
+from tcsym.runtime.native import native
 from tcsym.target.devices import driver
 
+Word = ctypes.c_int64
+_new_word = ctypes.pythonapi.PyMem_RawCalloc  # never freed: the driver may outlive us
+_new_word.restype, _new_word.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
 _lock = threading.Lock()
 _primaries: dict[int, Primary] = {}
 
@@ -33,11 +39,12 @@ class Primary:
         self._context: Any = device.retain_primary_context()
         self.handle: int = self._context.handle
         limit = drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        self._pools: dict[int, ResultPool] = {}
+        self._pools: dict[int, Pool] = {}  # by streams
+        self._captured: dict[tuple[int, int], tuple[Pool, Word]] = {}  # by captures and streams
         self.shared_bytes = int(device.get_attribute(limit))
         count = drv.device_attribute.MULTIPROCESSOR_COUNT
         self.multiprocessors = int(device.get_attribute(count))
-        with self:
+        with self, relaxed():
             self.faults = FaultWords()
 
     def __enter__(self) -> None:
@@ -48,30 +55,45 @@ class Primary:
 
     def allocate(self, n_bytes: int) -> Memory:
         """Memory of the device, freed with the object."""
-        drv = driver()
-        with self:
-            try:
-                return Memory(self, drv.mem_alloc(max(1, n_bytes)))
-            except drv.MemoryError:
-                for pool in tuple(self._pools.values()):
-                    pool.release()
-            except drv.Error as error:
-                hint = "before a graph captures a kernel, call it once with the same sizes"
-                why = f"no {n_bytes} bytes on device {self.number}: {error}"
-                raise TargetError(why, hint=hint) from None
-            try:
-                return Memory(self, drv.mem_alloc(max(1, n_bytes)))
-            except drv.MemoryError:
-                raise MemoryError(f"no {n_bytes} bytes on device {self.number}") from None
+        drv, where = driver(), f"no {n_bytes} bytes on device {self.number}"
+        with self, relaxed():
+            for is_last in (False, True):
+                try:
+                    return Memory(self, drv.mem_alloc(max(1, n_bytes)))
+                except drv.MemoryError:
+                    if is_last:
+                        break
+                    for pool in tuple(self._pools.values()):
+                        pool.release()
+                except drv.Error as error:
+                    raise TargetError(f"{where}: {error}") from None
+        raise MemoryError(where)
 
     def free(self, allocation: Any) -> None:
         """In whatever thread: pycuda itself frees in the one alone where the context was made."""
-        with self:
+        with self, relaxed():
             allocation.free()
 
-    def pool(self, stream: int) -> ResultPool:
-        """Memory for results on a stream."""
-        return self._pools.get(stream) or self._pools.setdefault(stream, ResultPool(self.allocate))
+    def pool(self, stream: int) -> Pool:
+        """Memory for what a call does on a stream, or for the graph that is captured there."""
+        with self:
+            capture = capture_on(stream)
+        if capture is not None:
+            return self._pool_of_graph(capture, stream)
+        return self._pools.get(stream) or self._pools.setdefault(stream, Pool(self.allocate))
+
+    def _pool_of_graph(self, capture: Capture, stream: int) -> Pool:
+        """It ends with the graph: what has ended is freed when another one is captured."""
+        key = capture.number, stream
+        with _lock:
+            if key not in self._captured:
+                for other, (_, ended) in tuple(self._captured.items()):
+                    if ended.value:
+                        del self._captured[other]
+                word = Word.from_address(_new_word(1, ctypes.sizeof(Word)))
+                note_end(capture.graph, ctypes.addressof(word), native.mark)
+                self._captured[key] = Pool(self.allocate, is_captured=True), word
+            return self._captured[key][0]
 
     def synchronize(self) -> None:
         """Until all that was begun on the device is done."""

@@ -3,7 +3,8 @@
 ThreadSteps  rows that no value crosses are outside, and threads take theirs through all steps
 BlockSteps   a block for each such row: its threads share the nests of a step, barriers between
 GridSteps    all steps are one grid: its blocks share each nest of a step and wait for each other
-LaunchSteps  a launch for each nest of each step
+LaunchSteps  a launch for each nest of each step; of calls that are repeated, the run time keeps a
+             graph of all launches, which it launches at once
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _has_deep_points(n: Node) -> bool:
 
 def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
     """Each for the sizes at which none behind it is cheaper; the last one is for all."""
-    launched = _cycles(kernel, scan, machine, False)
+    launched = _launched(kernel, scan, machine)
     found = [*_of_rows(kernel, scan, machine), _of_grid(kernel, scan, machine)]
     known = [x for x in found if x.cycles is not None and launched is not None]
     known.append(Stepped(Steps("launch", scan.variable), launched))
@@ -81,6 +82,15 @@ def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
 def _is_cheaper(x: Stepped, others: Sequence[Stepped]) -> Condition:
     costs = [y.cycles for y in others if y.cycles is not None]
     return all_of([ge(c, x.cycles) for c in costs if x.cycles is not None])
+
+
+def _launched(kernel: Kernel, scan: Loop, machine: Machine) -> Index | None:
+    """One by one, or as a graph, whichever is quicker."""
+    unit = machine.multiprocessor
+    assert unit is not None
+    in_graph = replace(machine, multiprocessor=replace(unit, launch=unit.node))
+    each, nodes = (_cycles(kernel, scan, m, False) for m in (machine, in_graph))
+    return None if each is None or nodes is None else minimum(each, nodes + unit.launch)
 
 
 def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
