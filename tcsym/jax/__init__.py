@@ -1,5 +1,6 @@
-"""Kernels in JAX: functions that it compiles, differentiates and batches."""
+"""Kernels in JAX: functions that it compiles, differentiates, batches and exports."""
 
+from tcsym.jax.handler import kernels, register
 from tcsym.jax.operator import operator
 
-__all__ = ["operator"]
+__all__ = ["kernels", "operator", "register"]

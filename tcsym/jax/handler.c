@@ -1,11 +1,51 @@
-/* What XLA calls: buffers of its foreign functions -> tensors of an artifact. The text before this
- * one names the kernel. */
+/* What XLA calls, for all kernels: buffers of its foreign functions -> tensors of an artifact, which
+ * the call names. */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <xla/ffi/api/c_api.h>
+
+typedef struct Kernel {
+    const char *name;
+    int (*run)(DLTensor *const *tensors, const int64_t *given);
+    const char *(*error)(void);
+    int inputs, outputs, given;
+    const struct Kernel *next;
+} Kernel;
+
+/* Kernels are added at the front and stay for ever, so that calls may read while others add. */
+static const Kernel *kernels[256];
+
+static const Kernel **chain_of(const char *name, size_t length) {
+    uint32_t hash = 2166136261u;
+    for (size_t k = 0; k < length; k++)
+        hash = (hash ^ (unsigned char)name[k]) * 16777619u;
+    return kernels + (hash ^ hash >> 16) % 256;
+}
+
+/* The caller holds a lock against other additions. */
+TCSYM_API void tcsym_add(Kernel *kernel) {
+    const Kernel **chain = chain_of(kernel->name, strlen(kernel->name));
+    kernel->next = *chain;
+    __atomic_store_n(chain, kernel, __ATOMIC_RELEASE);
+}
+
+static const Kernel *kernel_of(const char *name, size_t length) {
+    const Kernel *k = __atomic_load_n(chain_of(name, length), __ATOMIC_ACQUIRE);
+    while (k && (strlen(k->name) != length || memcmp(k->name, name, length)))
+        k = k->next;
+    return k;
+}
 
 static XLA_FFI_Error *failed(const XLA_FFI_Api *api, XLA_FFI_Error_Code code, const char *message) {
     XLA_FFI_Error_Create_Args args = {.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE,
                                       .message = message,
                                       .errc = code};
     return api->XLA_FFI_Error_Create(&args);
+}
+
+static XLA_FFI_Error *wrong(const XLA_FFI_Api *api, const char *message) {
+    return failed(api, XLA_FFI_Error_Code_INVALID_ARGUMENT, message);
 }
 
 /* DLPack's name of a type; one with 0 bits for what no kernel has. */
@@ -48,33 +88,58 @@ static int is_question(const XLA_FFI_CallFrame *frame) {
     return 1;
 }
 
-/* The only attribute is the array of sizes that the caller gives. */
+/* Sizes that the caller gives, of which there are `n` > 0: numbers of the program, or where it has
+ * symbols for them an array behind the others. */
+static const int64_t *sizes_of(const XLA_FFI_CallFrame *frame, int n, int64_t *space) {
+    if (frame->attrs.size == 2) {
+        const XLA_FFI_Array *array = frame->attrs.attrs[1];
+        int fits = frame->attrs.types[1] == XLA_FFI_AttrType_ARRAY && array->size == (size_t)n &&
+                   array->dtype == XLA_FFI_DataType_S64;
+        return fits ? array->data : NULL;
+    }
+    const XLA_FFI_Buffer *buffer = frame->args.args[frame->args.size - 1];
+    if (buffer->rank != 1 || buffer->dims[0] != n)
+        return NULL;
+    for (int k = 0; k < n; k++)
+        space[k] = buffer->dtype == XLA_FFI_DataType_S64 ? ((const int64_t *)buffer->data)[k]
+                                                         : ((const int32_t *)buffer->data)[k];
+    return space;
+}
+
+/* Attributes, which XLA sorts by name: `kernel`, and perhaps `sizes`. */
 TCSYM_API XLA_FFI_Error *tcsym_handler(XLA_FFI_CallFrame *frame) {
     if (is_question(frame))
         return NULL;
-    if (frame->args.size != N_INPUTS || frame->rets.size != N_OUTPUTS ||
-        frame->attrs.size != (N_GIVEN > 0))
-        return failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT,
-                      "another number of arguments, results or sizes than the kernel has");
-    const int64_t *given = NULL;
-    if (N_GIVEN) {
-        const XLA_FFI_Array *array = frame->attrs.attrs[0];
-        if (frame->attrs.types[0] != XLA_FFI_AttrType_ARRAY || array->size != N_GIVEN ||
-            array->dtype != XLA_FFI_DataType_S64)
-            return failed(frame->api, XLA_FFI_Error_Code_INVALID_ARGUMENT, "sizes are no integers");
-        given = array->data;
+    if (frame->attrs.size < 1 || frame->attrs.types[0] != XLA_FFI_AttrType_STRING)
+        return wrong(frame->api, "the call names no kernel");
+    const XLA_FFI_ByteSpan *name = frame->attrs.attrs[0];
+    const Kernel *kernel = kernel_of(name->ptr, name->len);
+    if (!kernel) {
+        char text[256];
+        snprintf(text, sizeof text, "kernel %.*s is not here: `tcsym.jax.register` it",
+                 (int)(name->len < 150 ? name->len : 150), name->ptr);
+        return failed(frame->api, XLA_FFI_Error_Code_NOT_FOUND, text);
     }
-    DLTensor tensors[N_INPUTS + N_OUTPUTS], *places[N_INPUTS + N_OUTPUTS];
-    for (int k = 0; k < N_INPUTS + N_OUTPUTS; k++) {
-        tensors[k] = tensor_of(k < N_INPUTS ? frame->args.args[k] : frame->rets.rets[k - N_INPUTS]);
+    int is_array = kernel->given > 0 && frame->attrs.size == 1;
+    if (frame->args.size != kernel->inputs + is_array || frame->rets.size != kernel->outputs)
+        return wrong(frame->api, "another number of arguments or results than the kernel has");
+    int64_t space[kernel->given + 1];
+    const int64_t *given = kernel->given ? sizes_of(frame, kernel->given, space) : space;
+    if (!given)
+        return wrong(frame->api, "sizes are not what the kernel needs");
+    int n = kernel->inputs + kernel->outputs;
+    DLTensor tensors[n + 1], *places[n + 1];
+    for (int k = 0; k < n; k++) {
+        int result = k - kernel->inputs;
+        tensors[k] = tensor_of(result < 0 ? frame->args.args[k] : frame->rets.rets[result]);
         places[k] = tensors + k;
     }
-    int error = NAME(_tensors)(places, given);
+    int error = kernel->run(places, given);
     if (!error)
         return NULL;
     return failed(frame->api,
                   error == ERROR_BOUNDS   ? XLA_FFI_Error_Code_OUT_OF_RANGE
                   : error == ERROR_MEMORY ? XLA_FFI_Error_Code_RESOURCE_EXHAUSTED
                                           : XLA_FFI_Error_Code_INVALID_ARGUMENT,
-                  NAME(_error)());
+                  kernel->error());
 }

@@ -1,7 +1,7 @@
-"""A kernel -> the target of XLA's foreign functions that runs it: its artifact and a way in, in C.
+"""Kernels -> what XLA's foreign functions run: their artifacts, behind one way in, in C.
 
-XLA finds targets by name, which is a digest of what the kernel was defined from: programs that JAX
-keeps on disk hold no addresses.
+XLA has one target, `tcsym`. Its calls name the kernel by a digest of what it was defined from:
+programs that JAX keeps or exports hold no addresses.
 """
 
 from __future__ import annotations
@@ -19,57 +19,91 @@ from msgspec import Struct
 from tcsym.artifact.errors import CODES
 from tcsym.artifact.tools import compiler, ran
 from tcsym.operators.called import Called, operator_name
+from tcsym.process.threads import get_num_threads
+
+TARGET = "tcsym"
 
 
-class Handler(Struct, frozen=True):
-    """`libraries` stay as long as XLA may call them: for ever."""
+class _Kernel(ctypes.Structure):
+    """`Kernel` of handler.c."""
 
-    target: str
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("run", ctypes.c_void_p),
+        ("error", ctypes.c_void_p),
+        *((n, ctypes.c_int) for n in ("inputs", "outputs", "given")),
+        ("next", ctypes.c_void_p),
+    ]
+
+
+class _Registered(Struct, frozen=True):
+    """All of it stays as long as XLA may call it: for ever."""
+
+    kernel: Called
     set_threads: Any
-    libraries: tuple[ctypes.CDLL, ...]
+    library: ctypes.CDLL
+    entry: _Kernel
 
 
-_made: dict[str, Handler] = {}
+_registered: dict[str, _Registered] = {}
+_handler: list[ctypes.CDLL] = []  # at most one
 _lock = Lock()
 
 
-def handler_of(kernel: Called) -> Handler:
-    """Compiled and registered when it is first asked for; equal kernels share one.
+def register(*kernels: Called) -> None:
+    """Compile kernels that programs call which JAX did not trace in this process, such as those
+    that `jax.export.deserialize` loads. What is traced here does it by itself.
 
-    Errors: TargetError without a C compiler, OptionError for a kernel of another target.
+    Calls use as many threads as `tcsym.get_num_threads()` says now. Errors: TargetError without a C
+    compiler, OptionError for a kernel of another target.
     """
-    target = f"tcsym_{operator_name(kernel)}"
+    for kernel in kernels:
+        registered_name(kernel)
+
+
+def kernels() -> tuple[Called, ...]:
+    """All that programs of this process call, derivatives and batches among them. They pickle, for
+    the process that loads an exported program."""
+    return tuple([r.kernel for r in _registered.values()])
+
+
+def registered_name(kernel: Called) -> str:
+    """By which the target finds the kernel, now that it is there; equal kernels share one."""
+    name = operator_name(kernel)
     with _lock:
-        if target not in _made:
-            _made[target] = _registered(kernel, target)
-        return _made[target]
+        found = _registered.get(name)
+        if found is None:
+            with TemporaryDirectory() as folder:  # what is loaded stays when its file is gone
+                found = _registered[name] = _made(kernel, name, Path(folder))
+        found.set_threads(get_num_threads())
+    return name
 
 
-def _registered(kernel: Called, target: str) -> Handler:
-    with TemporaryDirectory() as folder:  # what is loaded stays when its file is gone
-        artifact = kernel.export(Path(folder) / "artifact")
-        own = artifact / f"lib{kernel.name}.so"
-        source, handler = Path(folder) / "handler.c", Path(folder) / "handler.so"
-        source.write_text(_names(kernel) + files("tcsym.jax").joinpath("handler.c").read_text())
-        include = [f"-I{artifact}", f"-I{jax.ffi.include_dir()}"]
-        flags = ["-O2", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden"]
-        ran([compiler(), *flags, *include, "-o", str(handler), str(source), str(own)])
-        libraries = ctypes.CDLL(str(own)), ctypes.CDLL(str(handler))
-    made = Handler(target, libraries[0][f"{kernel.name}_set_threads"], libraries)
-    capsule = jax.ffi.pycapsule(libraries[1].tcsym_handler)
-    jax.ffi.register_ffi_target(target, capsule, platform="cpu")
-    return made
-
-
-def _names(kernel: Called) -> str:
-    """What handler.c needs to know of the kernel."""
-    program = kernel.program
-    codes = ", ".join(f"ERROR_{k.upper()} = {v}" for k, v in CODES.items())
-    return (
-        f'#include "{kernel.name}.h"\n'
-        "#include <xla/ffi/api/c_api.h>\n"
-        f"#define NAME(suffix) {kernel.name}##suffix\n"
-        f"enum {{ N_INPUTS = {len(program.inputs)}, N_OUTPUTS = {len(program.outputs)}, "
-        f"N_GIVEN = {len(program.free_sizes)} }};\n"
-        f"enum {{ {codes} }};\n"
+def _made(kernel: Called, name: str, folder: Path) -> _Registered:
+    artifact = kernel.export(folder / "artifact")
+    if not _handler:
+        _handler.append(_made_handler(folder, (artifact / f"{kernel.name}.h").read_text()))
+    library = ctypes.CDLL(str(artifact / f"lib{kernel.name}.so"))
+    run, error = (
+        ctypes.cast(library[f"{kernel.name}_{end}"], ctypes.c_void_p)
+        for end in ("tensors", "error")
     )
+    p = kernel.program
+    numbers = len(p.inputs), len(p.outputs), len(p.free_sizes)
+    entry = _Kernel(name.encode(), run, error, *numbers)
+    _handler[0].tcsym_add(ctypes.byref(entry))
+    return _Registered(kernel, library[f"{kernel.name}_set_threads"], library, entry)
+
+
+def _made_handler(folder: Path, header: str) -> ctypes.CDLL:
+    """header: of an artifact, which says what a tensor is."""
+    codes = ", ".join(f"ERROR_{k.upper()} = {v}" for k, v in CODES.items())
+    own = files("tcsym.jax").joinpath("handler.c").read_text()
+    source, made = folder / "handler.c", folder / "handler.so"
+    source.write_text(f"{header}\nenum {{ {codes} }};\n{own}")
+    flags = ["-O2", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden"]
+    ran([compiler(), *flags, f"-I{jax.ffi.include_dir()}", "-o", str(made), str(source)])
+    library = ctypes.CDLL(str(made))
+    capsule = jax.ffi.pycapsule(library.tcsym_handler)
+    jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
+    return library

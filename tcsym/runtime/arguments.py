@@ -233,8 +233,12 @@ def require_given(plan: CallPlan, values: Values) -> None:
 
 def _require_size(plan: CallPlan, p: GivenSize, known: int | None) -> None:
     if known is None:
-        hint = f"it is {signature_text(plan)}"
-        raise plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
+        raise missing(plan, p)
+
+
+def missing(plan: CallPlan, p: Parameter | GivenSize) -> TCError:
+    hint = f"it is {signature_text(plan)}"
+    return plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
 
 
 def _other_size(plan: CallPlan, p: GivenSize, x: object, known: object, where: str) -> TCError:
@@ -270,8 +274,7 @@ def _bind_parameter(
 def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[object], View]) -> View:
     """View of an argument of the right rank and type."""
     if x is MISSING:
-        hint = f"it is {signature_text(plan)}"
-        raise plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
+        raise missing(plan, p)
     if is_scalar(x):
         return _scalar_view(plan, p, x)
     try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -11,10 +16,11 @@ import pytest
 import tcsym as tc
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
+export = pytest.importorskip("jax.export")
 if shutil.which("cc") is None or shutil.which("objcopy") is None:
     pytest.skip("there is no C compiler", allow_module_level=True)
 
-from tcsym.jax import operator  # noqa: E402  # which needs jax
+from tcsym.jax import kernels, operator  # noqa: E402  # which needs jax
 
 module = tc.define("""
 def mv(float(M,K) A, float(K) B) -> (C) { C(m) +=! tanh(A(m,k)) * B(k) }
@@ -42,15 +48,13 @@ def close(have: Any, want: Any) -> None:
 
 
 def test_jit_at_every_size_with_one_library() -> None:
-    from tcsym.jax.handler import _made
-
     mv = operator(module.mv)
     run = jax.jit(lambda a, b: mv(a, B=b) + 1)
     close(run(*arrays()), same_in_jax(*arrays()) + 1)
-    known = set(_made)
+    known = kernels()
     for sizes in ((1, 1), (0, 3), (17, 33)):
         close(run(*arrays(*sizes)), same_in_jax(*arrays(*sizes)) + 1)
-    assert set(_made) == known
+    assert kernels() == known
     close(mv(*arrays()), same_in_jax(*arrays()))
 
 
@@ -64,6 +68,83 @@ def test_gradients_of_any_order() -> None:
     cube, x = operator(module.cube), jax.numpy.arange(3.0)
     second = jax.grad(lambda x: jax.grad(lambda x: cube(x).sum())(x).sum())
     close(second(x), 6 * x)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: lambda a, b: jax.jit(lambda a, b: jax.jvp(f, (a, b), (a + 1, b)))(a, b),
+        lambda f: lambda a, b: jax.jvp(lambda a: f(a, b), (a,), (a + 1,)),
+        lambda f: jax.jit(jax.hessian(lambda a, b: (f(a, b) ** 2).sum(), (0, 1))),
+        lambda f: jax.jacrev(jax.jacfwd(f)),
+        lambda f: (
+            lambda a, b: jax.linear_transpose(
+                jax.vmap(jax.linearize(f, a, b)[1], (None, 0)), a, b[None]
+            )(jax.numpy.ones((1, 2)))
+        ),
+        lambda f: jax.grad(lambda a, b: jax.checkpoint(f)(a, b).sum()),
+        lambda f: jax.grad(
+            lambda a, b: jax.lax.scan(lambda c, _: (c + f(a * c[0], b), c), b[:2], None, 3)[0].sum()
+        ),
+    ],
+    ids=["jvp", "one direction", "hessian", "reverse", "transposed", "checkpoint", "scan"],
+)
+def test_linear_maps(transform: Any) -> None:
+    """Forwards, backwards, and one over the other."""
+    given = arrays()
+    close(transform(operator(module.mv))(*given), transform(same_in_jax)(*given))
+
+
+def test_tangents_where_there_is_no_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise tc.DerivativeError("no way back")
+
+    monkeypatch.setattr("tcsym.jax.linear.backward_of", refused)
+    double = operator(tc.define("def f(float(N) X) -> (Y) { Y(n) = 2 * X(n) }").f)
+    x = jax.numpy.arange(3.0)
+    assert jax.jvp(double, (x,), (x,))[1].tolist() == [0, 2, 4]
+    with pytest.raises(tc.DerivativeError, match="no way back"):
+        jax.grad(lambda x: double(x).sum())(x)
+
+
+def test_exported_for_all_sizes() -> None:
+    """One program, which another process loads once it has registered what it calls."""
+    mv = operator(module.mv)
+    m, k = export.symbolic_shape("m, k")
+    shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((m, k), (k,))]
+    checks = [export.DisabledSafetyCheck.custom_call("tcsym")]
+
+    def loss(f: Any) -> Any:
+        return jax.jit(jax.value_and_grad(lambda a, b: (f(a, b) ** 2).sum(), (0, 1)))
+
+    exported = export.export(loss(mv), disabled_checks=checks)(*shapes)
+    for sizes in ((2, 3), (5, 4)):
+        close(exported.call(*arrays(*sizes)), loss(same_in_jax)(*arrays(*sizes)))
+    spread = operator(module.spread)
+    rows = export.export(
+        jax.jit(lambda a, b: spread(b, 2.0, sizes={"M": a.shape[0] + 1}).Y), disabled_checks=checks
+    )(*shapes)
+    a, b = arrays()
+    close(rows.call(a, b), jax.numpy.stack([2 * b] * 3))
+    with pytest.raises(tc.SizeError, match="`B` has size m on axis 0, expected k"):
+        export.export(jax.jit(mv))(shapes[0], jax.ShapeDtypeStruct((m,), np.float32))
+
+
+def test_exported_and_loaded_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers", reason="flatbuffers is not installed")
+    kernel, x = module.cube, jax.numpy.arange(3.0)
+    checks = [export.DisabledSafetyCheck.custom_call("tcsym")]
+    made = export.export(jax.jit(operator(kernel)), disabled_checks=checks)(x)
+    (tmp_path / "program").write_bytes(made.serialize())
+    (tmp_path / "kernels").write_bytes(pickle.dumps([k for k in kernels() if k.name == "cube"]))
+    code = """
+        import pathlib, pickle, sys, jax, jax.export, tcsym.jax
+        program, kernels = (pathlib.Path(sys.argv[1], n) for n in ("program", "kernels"))
+        tcsym.jax.register(*pickle.loads(kernels.read_bytes()))
+        exported = jax.export.deserialize(bytearray(program.read_bytes()))
+        assert exported.call(jax.numpy.arange(3.0)).tolist() == [0, 1, 8]
+    """
+    subprocess.run([sys.executable, "-c", dedent(code), str(tmp_path)], check=True)
 
 
 def test_batches() -> None:

@@ -14,13 +14,9 @@ import numpy
 import torch
 
 from tcsym.operators.called import Called
+from tcsym.operators.shapes import given_sizes
 from tcsym.operators.torch.operator import operator_of
-from tcsym.runtime.arguments import (
-    initial_values,
-    match_arguments,
-    require_given,
-    separated,
-)
+from tcsym.runtime.arguments import match_arguments, separated
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
@@ -71,7 +67,7 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         serve = made.transform
     else:
         serve = made.record if is_plain else made.packet
-    result = serve(*arguments, *_sizes(plan, sizes))
+    result = serve(*arguments, *given_sizes(plan, sizes, torch.SymInt))
     if len(plan.outputs) < 2:
         return result
     return packed(plan.output_names, tuple([result[k] for k in range(len(plan.outputs))]))
@@ -80,17 +76,6 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 def _traced(proxy: Any, operator: Any) -> Callable[..., Any]:
     """The operator as a node of the graph that torch.fx records."""
     return lambda *args: proxy.tracer.create_proxy("call_function", operator, args, {})
-
-
-def _sizes(plan: CallPlan, given: Any) -> list[Any]:
-    """Values of free sizes, of which some may be symbols of torch."""
-    symbols: dict[str, Any] = {}
-    if isinstance(given, Mapping):
-        symbols = {n: x for n, x in given.items() if isinstance(x, torch.SymInt)}
-        given = {n: 0 if n in symbols else x for n, x in given.items()}
-    values = initial_values(plan, given)
-    require_given(plan, values)
-    return [symbols.get(plan.sizes[slot], values[slot]) for slot in plan.free_slots]
 
 
 def _requires_grad(x: Any) -> bool:

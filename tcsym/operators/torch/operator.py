@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from tcsym.errors import OptionError
 from tcsym.operators.called import Called, operator_name
+from tcsym.operators.shapes import result_shapes, shape_view
 from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
-from tcsym.operators.torch.shapes import result_shapes
+from tcsym.operators.torch.symbols import TorchSymbols
 from tcsym.runtime.packing import packed
+from tcsym.runtime.torch_views import element_type
 from tcsym.types import DType
 
 _library = torch.library.Library("tcsym", "FRAGMENT")
@@ -61,7 +63,8 @@ def _registered(kernel: Called, name: str) -> Operator:
     def fake(*args: Any) -> Any:
         tensors = args[:n_inputs]
         sizes = dict(zip(program.free_sizes, args[n_inputs:]))
-        shapes = result_shapes(kernel._plan, tensors, sizes)
+        views = [shape_view(tuple(x.shape), element_type(x.dtype, torch), x) for x in tensors]
+        shapes = result_shapes(kernel._plan, views, sizes, TorchSymbols)
         device = next((x.device for x in tensors if x.dim()), None)
         device = device or next((x.device for x in tensors), None)
         made = [torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, results)]
