@@ -235,8 +235,8 @@ class Buffer(Struct, frozen=True):
     private: variables of loops to each of whose iterations the contents are private (proved).
     phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.
     finite: another one: 1 if all elements are finite, 0 if not or if `scanned` does not hold.
-    Subscripts are inside the shape, but a row-major argument whose last dimension is 1 may be read
-    and written as a row: [.., 0, t] is where [.., t, 0] is.
+    Subscripts are inside the shape, but rows of a row-major argument may run on from one to the
+    next: where the rows of a dimension have n elements, [.., 0, t, ..] is [.., t / n, t % n, ..].
     """
 
     name: str

@@ -97,7 +97,7 @@ def of_bits(op: str, a: int, b: int, dtype: DType) -> int:
     if op in _BITS:
         return _BITS[op](a, b)
     count = min(b % (1 << dtype.bits), dtype.bits)
-    return a << count if op == "shl" else a >> count
+    return _Runtime.integer(a << count, str(dtype)) if op == "shl" else a >> count
 
 
 class _Runtime:

@@ -29,9 +29,12 @@ class Memory(dict[tuple[int, ...], Any]):
         return wide if rounded == value else value
 
     def place(self, at: tuple[int, ...]) -> tuple[int, ...]:
-        """Of an argument's only column, [.., 0, t] is [.., t, 0]: see `loop_ir.Buffer`."""
-        if self.buffer.space == "argument" and len(at) > 1 and self.shape[-1] == 1:
-            return (*at[:-2], at[-1], 0) if at[-2] == 0 else at
+        """Where rows of an argument run on into the next: see `ir.loops.Buffer`."""
+        if self.buffer.space != "argument" or self.buffer.strides is not None:
+            return at
+        for d in range(len(at) - 1, 0, -1):
+            if at[d - 1] == 0 and at[d] >= self.shape[d] > 0:
+                at = (*at[: d - 1], *divmod(at[d], self.shape[d]), *at[d + 1 :])
         return at
 
     def __missing__(self, at: tuple[int, ...]) -> Any:
