@@ -24,7 +24,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.check_expressions import typed_expression, value_of
 from tcsym.frontend.check_index import left_subscript, named
 from tcsym.frontend.check_ranges import GivenRanges
-from tcsym.frontend.idioms import accumulated_hint
+from tcsym.frontend.idioms import accumulated_hint, reduced_hint
 from tcsym.frontend.literals import Literal, default_type, literal_to_const, stored_literal
 from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of, is_fixed
 from tcsym.frontend.promotion import Typed
@@ -298,7 +298,7 @@ def _check_reduction(op: AssignOp, names: StatementNames) -> None:
         raise ReductionError(
             f"`{name}` is not on the left, so this is a reduction: `=` needs an operator",
             span=span,
-            hint=f"sum over `{name}` with `+=!`, or name a tensor or size of that spelling",
+            hint=reduced_hint(name),
         )
 
 

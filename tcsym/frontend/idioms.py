@@ -40,6 +40,15 @@ EXPRESSIONS: Mapping[str, tuple[str, str]] = {
     "where": ("where(p, a, b)", "p ? a : b"),
 }
 
+# name: the same value here.
+VALUES: Mapping[str, str] = {
+    **dict.fromkeys(("pi", "PI", "M_PI"), "3.14159265358979"),
+    **dict.fromkeys(("inf", "Inf", "Infinity", "infinity"), "INFINITY"),
+    **dict.fromkeys(("nan", "NaN", "nanf"), "NAN"),
+    "True": "true",
+    "False": "false",
+}
+
 _MOMENTS = "s(i) +=! X(i,j)\nmu(i) = s(i) / M\nq(i) +=! (X(i,j) - mu(i)) * (X(i,j) - mu(i))\n"
 _EXPONENTIALS = "m(i) max=! X(i,j)\ne(i,j) = exp(X(i,j) - m(i))\ns(i) +=! e(i,j)\n"
 _VECTOR = "Y(i) = {} where i in 0:N"
@@ -147,6 +156,15 @@ def name_hint(name: str, known: Iterable[str]) -> str:
     if not close:
         return ""
     return f"did you mean `{close[0]}`?" if close[0] in names else _idiom(close[0], slip=True)
+
+
+def reduced_hint(name: str) -> str:
+    """For `name` in a statement with `=`: no index of its left side."""
+    if name in VALUES:
+        return f"`{name}` is written `{VALUES[name]}`"
+    if name == "not":
+        return _idiom(name)
+    return f"sum over `{name}` with `+=!`, or name a tensor or size of that spelling"
 
 
 def _idiom(name: str, slip: bool = False) -> str:

@@ -119,7 +119,8 @@ def _check_chained(op: str, a: Typed, b: Typed, span: Span) -> None:
         raise TCTypeError(
             f"`{op}` compares the result of a comparison with a number",
             span=span,
-            hint="`&`, `^` and `|` bind closer than comparisons: write `a > 0 && a < 9`",
+            hint="comparisons do not chain, and `&`, `^` and `|` bind closer than they do: write "
+            "`a > 0 && a < 9`",
         )
 
 

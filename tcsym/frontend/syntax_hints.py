@@ -16,6 +16,7 @@ _CHARACTERS = {
     "@": "write the sum: `C(i,j) +=! A(i,k) * B(k,j)`",
     "'": "there are no strings",
     '"': "there are no strings",
+    ".": "every index has a name: there is no `...`",
 }
 _WORDS = {
     "and": ("&&", "Y(i) = X(i) > 0.0 && X(i) < 1.0 ? X(i) : 0.0"),
@@ -24,6 +25,9 @@ _WORDS = {
 }
 _RANGE = "a range is written `low:high`, and `high` is not in it"
 _INTERVAL = re.compile(r"\[\s*([^][():,]+?)\s*[,:]\s*([^][()]+?)\s*([])[])")
+_FOREIGN_NUMBER = re.compile(
+    r"(?<![\w.])(0[xXbBoO]\w+|[0-9]+_[0-9_]+|[0-9]*\.?[0-9]+\.?[fFuUlLjJ]+)$"
+)
 _TERNARY = "Python's `a if p else b` is written `p ? a : b`:" + block(
     "Y(i) = X(i) > 0.0 ? X(i) : 0.0"
 )
@@ -77,6 +81,12 @@ def _of_words(token: Token, before: str, expected: Set[str]) -> str:
         return f"`{words[-1]}` is written `{shown}`:{block(example)}"
     if before.endswith(("let", "var", "auto", "const")) and token.type == "NAME":
         return f"name a value behind the statement: `… where {token} = …`"
+    if re.search(r"[{)\s]return$", before):
+        return "results are the names behind `->`: assign them"
+    if re.search(r"[{)\s]while$", before):
+        return "there is no `while`: `for t in N { … }` runs N times"
+    if token.type == "SCALAR" and "FOR" in expected:
+        return "tensors need no declaration, and get the type of what they are assigned: `t = 0.0`"
     return ""
 
 
@@ -92,12 +102,18 @@ def _of_header(token: Token, before: str, expected: Set[str]) -> str:
     scalar = re.search(rf"\b({'|'.join(TYPES.split())}|float32|float64)(\s+\w+)?$", before)
     if scalar is not None and "COMMA" in expected and token.type in ("LPAR", "NAME"):
         return f"the shape stands behind the type: `{scalar[1]}(N) X`"
+    if token in ("+", "-", "*", "/", "%") and re.search(r"\bdef\b[^>]*$", before):
+        return "a dimension of a parameter is a name or an integer, which the array must have"
     return ""
 
 
 def _of_ranges(token: Token, before: str, expected: Set[str]) -> str:
     if "COLON" in expected and re.search(r"\bin\s[^:{}]*$", before):
         return f"{_RANGE}: `i in 0:N`"
+    if re.search(r"\bwhere$", before) or (token == ":" and re.search(r"\bwhere\s[^:{}]*$", before)):
+        return f"{_RANGE}: `where i in 0:N`"
+    if token == ":" and "EQUAL" in expected:
+        return "`=` assigns"
     if token == "(" and re.search(r"\bfor$", before):
         return "a loop has no parentheses: `for t in 0:N { … }`"
     return ""
@@ -117,4 +133,8 @@ def _of_calls(token: Token, before: str, expected: Set[str]) -> str:
 
 
 def _of_operators(token: Token, before: str, _expected: Set[str]) -> str:
+    if _FOREIGN_NUMBER.search(f"{before}{token}") or _FOREIGN_NUMBER.search(before):
+        return "numbers are decimal, without suffix and `_`: `255`, `0.5`, `1e-5`"
+    if token == "/" and before.endswith("/"):
+        return "`/` of integers rounds down; of floats write `floor(a / b)`"
     return "write `pow(a, b)`, or `a * a`" if token == "*" and before.endswith("*") else ""

@@ -280,6 +280,8 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
     try:
         view = adapt(x)
     except Unusable as why:
+        if p.rank == 0 and not p.inout and not isinstance(why, Elsewhere):
+            why = Unusable(f"is {x!r:.80}, expected a number that fits {p.dtype}")
         raise unusable(plan, f"`{p.name}`", p.span, why) from None
     return _fitting(plan, p, view)
 
@@ -326,7 +328,7 @@ def _scalar_view(plan: CallPlan, p: Parameter, x: object) -> View:
         raise plan.error("type", message, p.span, hint)
     array = scalar_array(x, p.dtype)
     if array is None:
-        message = f"`{p.name}` is {x!r}, which does not fit {p.dtype}"
+        message = f"`{p.name}` is {x!r:.80}, which does not fit {p.dtype}"
         raise plan.error("type", message, p.span)
     return numpy_view(array)
 

@@ -242,3 +242,32 @@ def test_a_stride_that_is_no_size(text: str) -> None:
 def test_a_product_of_indices_is_no_stride() -> None:
     found = error("def f(float(N) X, float(K) W) -> (Y) { Y(i,j) = X(i*j) }")
     assert "by integers and sizes only" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("A(i) // 2", "`/` of integers rounds down"),
+        ("A(i) * 0x10", "numbers are decimal"),
+        ("A(i) + 1.f", "numbers are decimal"),
+        ("A(i) + 1_000", "numbers are decimal"),
+        ("A(i) * pi", "`pi` is written `3.14"),
+        ("A(i) + inf", "`inf` is written `INFINITY`"),
+        ("not A(i)", "`not p` is written `!(p)`"),
+        ("X(i, ...)", "every index has a name"),
+        ("0 <= A(i) < 1 ? 1.0 : 0.0", "comparisons do not chain"),
+        ("A(i) where i = 0:N", "a range is written"),
+        ("A(i) where 0 <= i < N", "a range is written"),
+        ("A(i) return Y", "results are the names behind"),
+        ("A(i) while N { Y(i) = A(i) }", "there is no `while`"),
+        ("A(i) float t = 3.0", "tensors need no declaration"),
+        ("A(i) Y(i) := A(i)", "`=` assigns"),
+    ],
+)
+def test_what_other_languages_write(value: str, hint: str) -> None:
+    assert in_statement(value).hint.startswith(hint)
+
+
+def test_arithmetic_in_the_shape_of_a_parameter() -> None:
+    found = error("def f(float(N+1) X) -> (Y) { Y(i) = X(i) }")
+    assert found.hint.startswith("a dimension of a parameter is a name or an integer")

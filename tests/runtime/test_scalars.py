@@ -69,6 +69,14 @@ def test_scalar_does_not_fit(x: Any, dtype: str) -> None:
     failing(f"def f({dtype} a) -> (b) {{ b = a }}", f"{dtype} |a", x, kind="type")
 
 
+@pytest.mark.parametrize("x", ["1", None, [1.0]])
+def test_what_is_no_scalar_is_shown(x: Any) -> None:
+    text = "def f(float32 a) -> (b) { b = a }"
+    error = failing(text, "float32 |a", x, kind="type")
+    assert f"`a` is {x!r}, expected a number that fits float32" in str(error)
+    assert len(str(failing(text, "float32 |a", 10**400, kind="type"))) < 300
+
+
 def test_zero_dimensional_arrays_convert_without_narrowing() -> None:
     assert scalar("double").reference(np.array(0.5, F32))[()] == 0.5
     failing("def f(float a) -> (b) { b = a }", "float |a", np.array(0.5), kind="type")
