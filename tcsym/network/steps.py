@@ -48,15 +48,15 @@ Group = tuple[Item, ...]
 def _groups(program: Program, tree: Tree) -> list[Group]:
     """Items of one nest, or that write one tensor, with all that stands between them."""
     nests = tree.children if isinstance(tree, InOrder) else (tree,)
-    nest_of: dict[str, int] = {}
+    nests_of: dict[str, list[int]] = {}  # of all parts: `S0.init`, `S0.old`
     for k, nest in enumerate(nests):
         for name, _ in leaves(nest):
-            nest_of.setdefault(name.partition(".")[0], k)  # `S0.init`, parts of sums
+            nests_of.setdefault(name.partition(".")[0], []).append(k)
     spans: list[tuple[int, int]] = []
     of_tensor: dict[str, list[int]] = {}
     touching: dict[str, list[int]] = {t.name: [] for t in program.inouts}
     for item in program.body:
-        own = [nest_of[s.name] for s in statements((item,)) if s.name in nest_of]
+        own = [k for s in statements((item,)) for k in nests_of.get(s.name, ())]
         if not own:
             return [program.body]  # the schedule is of another program
         spans.append((min(own), max(own)))

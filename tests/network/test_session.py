@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import tracemalloc
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_results_are_those_of_the_reference_at_any_sizes(memory: str) -> None:
     for sizes in ((3, 5, 7, 2), (40, 20, 33, 9), (0, 1, 1, 1), (3, 5, 7, 2)):
         given = _layers(*sizes)
         np.testing.assert_allclose(session(*given), kernel.reference(*given), 1e-4, 1e-4)
+
+
+def test_what_is_written_over_itself_stays_behind_what_reads_it_before() -> None:
+    """Its old elements are kept in an earlier nest (`S2.old`), which is not where it runs."""
+    text = """def f(int32(B) A, int32(B) C, size S) -> (U) {
+      T(i,j) = A(i) + C(j)
+      U(i,l) +=! T(S*i + k, l) where k in 0:1, i in 0:1/S+1
+      T(i,j) = T(i,i)
+    }"""
+    kernel, x = tcsym.define(text).f, np.arange(3, dtype=np.int32)
+    session = kernel.plan().session()
+    np.testing.assert_array_equal(session(x, 10 * x, 1), kernel.reference(x, 10 * x, 1))
 
 
 def test_a_call_allocates_nothing_and_reuses_its_memory() -> None:
@@ -181,6 +194,11 @@ def test_one_session_serves_calls_of_several_threads() -> None:
     for _ in range(1501):
         want = np.tanh(want)
     np.testing.assert_allclose(session.state["h"], want, 1e-3)
+
+
+def test_a_session_says_that_it_does_not_pickle() -> None:
+    with pytest.raises(TypeError, match="pickle its kernel"):
+        pickle.dumps(tcsym.define(BRANCHES).plan().session())
 
 
 def test_sessions_are_the_hosts() -> None:
