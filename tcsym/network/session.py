@@ -75,6 +75,9 @@ class Session:
         else:
             self._begin()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a session has memory of its own: pickle its kernel, and plan there again")
+
     def bind(self, /, **constants: object) -> None:
         """Say what constants are from now on: those that are given, or have changed.
 
