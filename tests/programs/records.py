@@ -1,9 +1,8 @@
 """Acceptance programs of part F of the language: records, their inputs, their expected results.
 
-A record is a line of `part_f_*.jsonl`, or of `ragged.jsonl`, which devices refuse: a text, sizes
-to call it with, how to make its inputs, and what comes out as numpy code, or the kind and place of
-its error. `./dev programs` runs them in every way of compiling, `test_programs.py` through the
-interpreter.
+A record is a line of `part_f_*.jsonl`, or of `ragged.jsonl`: a text, sizes to call it with, how to
+make its inputs, and what comes out as numpy code, or the kind and place of its error. `./dev
+programs` runs them in every way of compiling, `test_programs.py` through the interpreter.
 """
 
 from __future__ import annotations

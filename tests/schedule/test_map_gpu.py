@@ -234,6 +234,20 @@ def test_rows_in_the_twin(sizes: tuple[int, int]) -> None:
     np.testing.assert_allclose(kernel(x), kernel.reference(x), 1e-5)
 
 
+@in_twin
+def test_sums_of_rows_that_warps_share_are_in_registers() -> None:
+    """A loop of its own is each warp's row's: what is private to it is private there, too."""
+    text = """def mean_bag(int32(J) id, int32(P) off, float(V,D) T) -> (Y) {
+      c(b) = max(off(b+1) - off(b), 1)
+      Y(b,d) +=! T(id(j),d) where j in off(b):off(b+1)
+      Y(b,d) = Y(b,d) / float(c(b))
+    }"""
+    kernel, rng = tc.define(text, target="cuda:twin"), np.random.default_rng(0)
+    off = np.array([0, 3, 3, 11], np.int32)
+    x = rng.integers(0, 7, 11, np.int32), off, rng.standard_normal((7, 40), np.float32)
+    np.testing.assert_allclose(kernel(*x), kernel.reference(*x), 1e-5)
+
+
 def uncommon_rows(d: int) -> np.ndarray:
     """Plain ones, and rows that have infinities and NaN, some of them alone."""
     x = np.random.default_rng(d).standard_normal((9, d), dtype=np.float32) * 10

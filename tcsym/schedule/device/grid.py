@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from tcsym.index.expr import ZERO, Index, floordiv, index, mod
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
-from tcsym.schedule.analysis.names import Names
+from tcsym.ir.traverse import walk
+from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.device.nest import Nest
 from tcsym.types import DType
 
@@ -69,6 +70,14 @@ class Grid(Struct):
             if loop in b.private:
                 kernel = kernel.with_buffer(replace(b, private=b.private | {step}))
         self.nest = replace(self.nest, kernel=kernel)
+
+    def copied(self, node: Node) -> Node:
+        """`node` with loops of fresh names, to which what was private to the loops is private."""
+        loops = [x.variable for x, _ in walk(node) if isinstance(x, Loop)]
+        new = {v: self.names.fresh(v) for v in loops}
+        for old, name in new.items():
+            self.share(old, name)
+        return rename_loops(node, new)
 
     def shared(self, name: str, dtype: DType, *shape: int) -> Buffer:
         """A new buffer of a block's threads."""

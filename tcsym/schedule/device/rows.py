@@ -20,7 +20,6 @@ from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, b
 from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
-from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
 from tcsym.schedule.device.held import Held, held_buffers, places_of
 from tcsym.schedule.device.nest import is_own
@@ -83,7 +82,7 @@ class _Rows(Struct, frozen=True):
             count = extent(x)
             at[x.variable] = x.lower + (row if x is self.grid.nest.top else mod(row, count))
             row = floordiv(row, count)
-        body = substitute_node(renamed_loops(n.body, self.grid.names), at)
+        body = substitute_node(self.grid.copied(n.body), at)
         there = lt(floordiv(var(n.variable), self.plan.width), left)
         return replace(n, body=Branch(there, body))
 
