@@ -53,7 +53,11 @@ def _wrong_calls(
     yield from _wrong_sizes(case, sizes, call)
     for other in case.sizes if is_fixed(case) and not case.free_sizes else ():
         if other != dict(sizes):
-            yield f"other sizes {other}", "size", partial(kernel, **case.arrays(other))
+            yield (
+                f"other sizes {other}",
+                "size",
+                partial(kernel, **copies(case.arrays(other), case)),
+            )
     for spec in case.inputs:
         name, x = spec.tensor.name, inputs[spec.tensor.name]
         if x.ndim:
