@@ -86,37 +86,39 @@ class _Block(Struct, frozen=True):
             message = f"`{s.target}` is assigned at a position that is read from a tensor"
             raise DerivativeError(message, span=s.span, hint="sum into it: `+=!`")
         if s.op == "=" or (s.initialise and not reduces(s)):
-            return [replace(s, op="=", initialise=False, value=self._stored(s, s.value))]
-        if s.initialise:
-            return [replace(s, value=self._term(s))]
-        old = Read(s.target, s.subscripts, self.tensors[s.target].dtype)
-        if not reduces(s):
-            value = _combined(s, old, self._stored(s, s.value))
-            return [replace(s, op="=", value=value)]
+            return [
+                replace(
+                    s,
+                    op="=",
+                    initialise=False,
+                    value=converted(s.value, self.tensors[s.target].dtype),
+                )
+            ]
         dtype = self.tensors[s.target].dtype
+        wide = dtype.accumulator
+        if s.initialise and dtype is wide:
+            return [
+                replace(s, value=converted(s.value, dtype))
+            ]  # counts of conditions are no bools
+        old = converted(Read(s.target, s.subscripts, dtype), wide)
+        if not reduces(s):
+            value = _combined(s, old, converted(s.value, wide))
+            return [replace(s, op="=", value=converted(value, dtype))]
         partial = self.temporary(s, self.names.fresh(f"{s.target}_sum"))
         own = tuple(var(r.variable) for r, _ in own_subscripts(s))
-        total = _combined(s, old, Read(partial.name, own, dtype))
+        new = Read(partial.name, own, wide)
+        total = converted(new if s.initialise else _combined(s, old, new), dtype)
         domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
+        term = converted(s.value, wide)
         return [
-            replace(s, target=partial.name, subscripts=own, initialise=True, value=self._term(s)),
-            replace(s, op="=", domain=domain, value=total, given=()),
+            replace(s, target=partial.name, subscripts=own, initialise=True, value=term),
+            replace(s, op="=", initialise=False, domain=domain, value=total, given=()),
         ]
-
-    def _stored(self, s: Statement, e: Expr) -> Expr:
-        return converted(e, self.tensors[s.target].dtype)
-
-    def _term(self, s: Statement) -> Expr:
-        """What is summed, in the type of the sum: counts of conditions are no bools. Terms of
-        sums that are stored as halves are not rounded."""
-        dtype = self.tensors[s.target].dtype
-        is_rounded = dtype.accumulator is not dtype and dtype_of(s.value).is_float
-        return s.value if is_rounded else converted(s.value, dtype)
 
     def temporary(self, s: Statement, name: str) -> Tensor:
         """For what `s` writes, by its left index variables alone."""
         shape = tuple(r.upper for r, _ in own_subscripts(s))
-        made = Tensor(name, self.tensors[s.target].dtype, shape, "temporary")
+        made = Tensor(name, self.tensors[s.target].dtype.accumulator, shape, "temporary")
         self.tensors[name] = made
         return made
 
@@ -216,19 +218,20 @@ def _slice_of_its_own(s: Statement, name: str) -> Statement:
     return replace(s, target=name, subscripts=own)
 
 
-def _combined(s: Statement, old: Read, new: Expr) -> Expr:
+def _combined(s: Statement, old: Expr, new: Expr) -> Expr:
+    dtype = dtype_of(old)
     match s.op:
         case "+=":
-            return Binary("add", old, new, old.dtype)
+            return Binary("add", old, new, dtype)
         case "*=":
-            return Binary("mul", old, new, old.dtype)
+            return Binary("mul", old, new, dtype)
         case "min=":
             kept: Expr = Compare("le", old, new)
         case _:
             kept = Compare("ge", old, new)
     is_nan = Compare("ne", old, old)  # which stays
-    kept = Binary("or", kept, is_nan, DType.BOOL) if old.dtype.is_float else kept
-    return Select(kept, old, new, old.dtype)
+    kept = Binary("or", kept, is_nan, DType.BOOL) if dtype.is_float else kept
+    return Select(kept, old, new, dtype)
 
 
 def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:

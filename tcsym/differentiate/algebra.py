@@ -7,7 +7,7 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
-from tcsym.frontend import program
+from tcsym.frontend.literals import round_to
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -25,6 +25,7 @@ from tcsym.frontend.program import (
     Statement,
     Unary,
     dtype_of,
+    rebuilt,
 )
 from tcsym.index.expr import (
     All,
@@ -45,7 +46,8 @@ Subscript = Index | Expr
 
 
 def constant(value: float, dtype: DType) -> Const:
-    return Const(value, dtype)
+    """The nearest that the type has."""
+    return Const(round_to(value, dtype.accumulator) if dtype.is_float else value, dtype)
 
 
 def is_constant(e: Expr, value: float) -> bool:
@@ -104,7 +106,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
         case _, Unary("neg", y, _):
             return negative(multiply(a, y))
         case Const(x, dtype), Const(y, _):
-            return Const(x * y, dtype)
+            return constant(x * y, dtype)
         case _, Binary("div", x, y, dtype) if is_constant(x, 1):
             return divide(a, y)
         case _, Select(c, Const() as x, Const() as y, dtype):
@@ -158,7 +160,7 @@ def converted(e: Expr, dtype: DType) -> Expr:
     if dtype_of(e) is dtype:
         return e
     if isinstance(e, Const):
-        return Const(float(e.value) if dtype.is_float else e.value, dtype)
+        return constant(e.value, dtype)
     return Cast(e, dtype)
 
 
@@ -209,15 +211,35 @@ def truth(c: Condition) -> Expr:
             assert_never(c)
 
 
+def compared(e: Expr) -> Expr:
+    """An exact integer as a side of a comparison, which widens none."""
+    match e:
+        case Cast(x, DType.INT64) if dtype_of(x).is_integer:
+            return x
+    return e
+
+
+def exactly(e: Expr) -> Expr:
+    """An integer as a subscript has it: int64, of which nothing wraps."""
+    match e:
+        case Const(value):
+            return Const(value, DType.INT64)
+        case IndexValue(i):
+            return IndexValue(i, DType.INT64)
+        case Cast(x, DType.INT64) if dtype_of(x).is_integer and not isinstance(x, Cast):
+            return exactly(x)
+        case Binary("add" | "sub" | "mul" | "div" | "mod" | "min" | "max", a, b):
+            return replace(e, left=exactly(a), right=exactly(b), dtype=DType.INT64, exact=True)
+        case Unary("neg", x):
+            return Binary("sub", Const(0, DType.INT64), exactly(x), DType.INT64, True)
+        case Select(c, a, b):
+            return Select(c, exactly(a), exactly(b), DType.INT64)
+    if dtype_of(e) is DType.INT64 or not dtype_of(e).is_integer:
+        return e
+    return Cast(e, DType.INT64, exact=dtype_of(e) is DType.UINT64)
+
+
 # ---- rebuilding
-
-
-def rebuilt(
-    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
-) -> Expr:
-    """As `program.rebuilt`; what is to be checked of reads is found again from the text."""
-    made = program.rebuilt(e, f, of_index)
-    return replace(made, checked=(), unwritten=None) if isinstance(made, Read) else made
 
 
 def with_indices(e: Expr, values: Mapping[str, Index]) -> Expr:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import TRUTH, both, truth, with_indices
+from tcsym.differentiate.algebra import TRUTH, both, compared, truth, with_indices
 from tcsym.differentiate.places import is_at_least
 from tcsym.errors import DerivativeError
 from tcsym.frontend.infer_dependent import hull
 from tcsym.frontend.infer_forms import Interval
-from tcsym.frontend.program import Cast, Compare, Expr, Given, IndexValue, Range, variables_of
+from tcsym.frontend.program import Compare, Expr, Given, IndexValue, Range, variables_of
 from tcsym.index.expr import ZERO, Index, Max, Min, ge, maximum, minimum, var
 from tcsym.index.values import substitute
 from tcsym.types import DType
@@ -172,4 +172,4 @@ def _value(e: Index) -> Expr:
 def _end(e: Index, values: Mapping[str, Expr]) -> Expr:
     """The end of a range as a value: all of it reads, or nothing."""
     name = next(iter(e.variables()), "")
-    return values[name] if e == var(name) and name in values else Cast(_value(e), DType.INT64)
+    return compared(values[name]) if e == var(name) and name in values else _value(e)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
-from tcsym.differentiate.header import Header, has_dimensions, written
-from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
+from tcsym.differentiate.header import Header, program_of
+from tcsym.differentiate.names import Names, Renamed, gradient_names, names_of
 from tcsym.differentiate.needed import (
     dear,
     defined_first,
@@ -26,11 +26,11 @@ from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.segments import Segmented, in_segments
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
-from tcsym.errors import DerivativeError, InitError
+from tcsym.errors import DerivativeError, InitError, TCSyntaxError
+from tcsym.frontend.names import written_plainly
 from tcsym.frontend.program import For, Item, Program, Statement, Tensor, reads, statements
+from tcsym.frontend.unparse import is_declarable
 from tcsym.index.expr import Index
-
-Analyse = Callable[[str], Program]
 
 
 class _Analysed(Struct, frozen=True):
@@ -58,6 +58,7 @@ def _analysed(
     """cut_loops: those, by their variables, that go segment by segment. Errors: DerivativeError."""
     assert not program.inouts  # they are inputs and outputs by now
     program = written_plainly(program)
+    program = replace(program, body=Renamed({}).items(program.body))
     inputs = differentiable(program, wrt)
     names, called = names_of(program), gradient_names(program)
     names.taken |= set(called.values())
@@ -156,8 +157,8 @@ def segment_steps(program: Program, wrt: Collection[str]) -> Mapping[str, Index]
     return gradient(program, wrt, Recompute.SQRT).whole.segmented.steps
 
 
-def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
-    """The def `<name>_grad`. analyse: text of one def -> its program. Errors: DerivativeError."""
+def gradient_program(made: Gradient) -> Program:
+    """The def `<name>_grad`. Errors: DerivativeError."""
     program, single, names = made.program, made.whole.single, made.whole.names
     named = [t.name for t in made.results]
     items = defined_first((*made.forward, *made.back), single, named, names)
@@ -171,42 +172,47 @@ def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
         made.results,
         tuple(made.whole.segmented.steps),
     )
-    return _shown(header, items, names, analyse)
+    return _shown(header, items, single, names)
 
 
-def _shown(header: Header, items: tuple[Item, ...], names: Names, analyse: Analyse) -> str:
-    """The text of the def; DerivativeError if it cannot be shown to write what it reads."""
+def _shown(header: Header, items: tuple[Item, ...], single: Single, names: Names) -> Program:
+    """The def; DerivativeError if it cannot be shown to write what it reads, or be written."""
     try:
-        return written(header, items, names, analyse)
+        return program_of(header, items, single.tensors, names)
     except InitError as error:  # of segments, not all that is true can be seen
         message = f"a derivative of `{header.program.name}` cannot be shown right: {error.message}"
         hint = 'that of another gradient may be: recompute="auto", "cheap" or "all"'
         raise DerivativeError(message, hint=hint) from None
+    except TCSyntaxError as error:  # only limits of the text can be
+        message = f"the derivative is too large: {error.message}"
+        raise DerivativeError(
+            message, hint="name parts of long values in statements of their own"
+        ) from None
 
 
-def saving_text(made: Gradient, *, analyse: Analyse) -> str:
+def saving_program(made: Gradient) -> Program:
     """The def `<name>_saving`: it also gives what the gradient takes beside outputs."""
     program, single, names = made.program, made.whole.single, made.whole.names
     cut, results = made.whole.segmented, (*program.outputs, *made.saved)
     named = [t.name for t in results]
-    declared = [t.name for t in results if has_dimensions(t, program)]
+    declared = [t.name for t in results if is_declarable(t, program)]
     items = needed_for(with_all(single.items, made.beside), named)
     items = defined_first(items, single, declared, names)
     # segment by segment, it cannot be seen that all is written
     partly = [n for n in named if n in made.in_parts and n not in cut.checkpoints]
-    items = (*zeros(partly, single, names), *items)
     results = tuple(replace(t, shape=tuple(map(cut.count, t.shape))) for t in results)
     sizes = tuple(cut.steps)
     header = Header(f"{program.name}_saving", program, program.inputs, (), (), results, sizes)
+    items = (*zeros(partly, single, names), *items)
     while True:
         try:
-            text = written(header, cut.counted(items), names, analyse)
-            said = [c.message for c in analyse(text).checks if c.kind == "init"]
+            found = program_of(header, cut.counted(items), single.tensors, names)
+            said = [c.message for c in found.checks if c.kind == "init"]
         except InitError as error:
-            text, said = "", [e.message for e in (error, *error.others)]
+            found, said = None, [e.message for e in (error, *error.others)]
         more = _not_whole(said, made.saved, partly)
-        if text and not more:
-            return text
+        if found is not None and not more:
+            return found
         if not more:
             raise DerivativeError(said[0])
         partly += more
@@ -219,7 +225,7 @@ def _not_whole(said: Collection[str], saved: Collection[Tensor], known: Sequence
     return [n for n in found if n not in known]
 
 
-def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
+def tangent_program(program: Program, wrt: Collection[str] | None) -> Program:
     """The def `<name>_jvp`: inputs and tangents of those in `wrt` -> tangents of the outputs."""
     whole = _analysed(program, wrt)
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
@@ -228,7 +234,7 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
     forward = Forward(single, names, whole.activity)
     results = tuple(tangents[t.name] for t in outputs)
     items = needed_for(forward.run(tangents), [t.name for t in results])
-    declared = [t.name for t in results if has_dimensions(t, program)]
+    declared = [t.name for t in results if is_declarable(t, program)]
     items = defined_first(items, single, declared, names)
     used = {r.tensor for s in statements(items) for e in s.expressions for r in reads(e)}
     header = Header(
@@ -239,7 +245,7 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
         tuple(tangents[t.name] for t in inputs),
         results,
     )
-    return _shown(header, items, names, analyse)
+    return _shown(header, items, single, names)
 
 
 def differentiable(program: Program, wrt: Collection[str] | None) -> Sequence[Tensor]:

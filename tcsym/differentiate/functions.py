@@ -9,6 +9,7 @@ from tcsym.differentiate.algebra import (
     FALSEHOOD,
     add,
     both,
+    constant,
     divide,
     multiply,
     negative,
@@ -33,7 +34,7 @@ _STEPS = frozenset(("ceil", "floor", "round", "trunc", "logb"))
 
 
 def _c(value: float, like: Expr) -> Const:
-    return Const(value, dtype_of(like))
+    return constant(value, dtype_of(like))
 
 
 def _f(function: str, *args: Expr) -> Call:

@@ -1,16 +1,16 @@
-"""Statements and their tensors -> a def: parameters that bind all sizes, ranges where needed."""
+"""Statements and their tensors -> a def: parameters that bind all sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import rebuilt, with_bounds
+from tcsym.differentiate.algebra import with_bounds
+from tcsym.differentiate.halves import in_float
 from tcsym.differentiate.names import Names
-from tcsym.differentiate.text import item_lines, type_name
-from tcsym.errors import DerivativeError, TCError, TCSyntaxError
+from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
     Expr,
     For,
@@ -18,24 +18,17 @@ from tcsym.frontend.program import (
     If,
     Item,
     Program,
+    Role,
+    SizeParameter,
     Statement,
     Tensor,
+    rebuilt,
     statements,
     variables_of,
 )
-from tcsym.index.expr import (
-    Choose,
-    FloorDiv,
-    Index,
-    Mod,
-    atom_parts,
-    condition_variables,
-    var,
-)
+from tcsym.frontend.unparse import is_declarable, source_of
+from tcsym.index.expr import Index, condition_variables, var
 from tcsym.index.values import map_condition
-
-_ROUNDS = 12
-_WIDTH = 100
 
 
 class Header(Struct, frozen=True):
@@ -50,103 +43,42 @@ class Header(Struct, frozen=True):
     sizes: tuple[str, ...] = ()  # size parameters of its own, behind all tensors
 
 
-def written(
-    header: Header, items: tuple[Item, ...], names: Names, analyse: Callable[[str], Program]
-) -> str:
-    """The text of the def."""
+def program_of(
+    header: Header, items: tuple[Item, ...], tensors: Mapping[str, Tensor], names: Names
+) -> Program:
+    """The def, as its text is read back. tensors: temporaries. Errors: those of inference."""
     extents = _named_extents(header, names)
     items = tuple(_with_extents(items, extents))
     header = _bound(header, items, extents)
-    head = _header_lines(header, extents)
-    found = list(statements(items))
-    needed: dict[int, set[str]] = {}
-    for _ in range(_ROUNDS):
-        text = _text(head, items, needed)
-        more = _missing_ranges(text, len(head), found, items, needed, analyse)
-        if not more:
-            return text
-        for key, variables in more.items():
-            needed.setdefault(key, set()).update(variables)
-    needed = {id(s): {r.variable for r in s.walked} for s in found}
-    return _text(head, items, needed)
 
+    def called(t: Tensor, role: Role) -> Tensor:
+        shape = tuple(var(extents[e]) if e in extents else e for e in t.shape)
+        return Tensor(t.name, t.dtype, shape, role)
 
-def _text(head: list[str], items: Collection[Item], needed: Mapping[int, Collection[str]]) -> str:
-    return "\n".join([*head, *item_lines(items, needed, "  "), "}", ""])
-
-
-def _missing_ranges(
-    text: str,
-    first_line: int,
-    found: list[Statement],
-    items: tuple[Item, ...],
-    needed: Mapping[int, Collection[str]],
-    analyse: Callable[[str], Program],
-) -> dict[int, set[str]]:
-    """Variables by statement whose ranges inference does not find as they are."""
-    try:
-        program = analyse(text)
-    except TCSyntaxError as error:  # only limits of the text can be
-        message = f"the derivative is too large: {error.message}"
-        raise DerivativeError(
-            message, hint="name parts of long values in statements of their own"
-        ) from None
-    except TCError as error:
-        lines = [e.line for e in (error, *error.others)]
-        at = _statement_at(lines[0], first_line, items, needed)
-        wrong = {id(s): {r.variable for r in s.walked} for s in ([found[at]] if at >= 0 else [])}
-        fresh = {k: v for k, v in wrong.items() if v - set(needed.get(k, ()))}
-        if fresh:
-            return fresh
-        rest = {id(s): {r.variable for r in s.walked} for s in found}
-        rest = {k: v for k, v in rest.items() if v - set(needed.get(k, ()))}
-        if not rest:
-            raise
-        return rest
-    more: dict[int, set[str]] = {}
-    for s, inferred in zip(found, statements(program.body), strict=True):
-        ranges = {r.variable: (r.lower, r.upper) for r in inferred.walked}
-        differ = {
-            r.variable for r in s.walked if ranges.get(r.variable) != (r.lower, r.upper)
-        } - set(needed.get(id(s), ()))
-        if differ:
-            more[id(s)] = differ
-    return more
-
-
-def _statement_at(
-    line: int, first_line: int, items: tuple[Item, ...], needed: Mapping[int, Collection[str]]
-) -> int:
-    """The number of the statement that a line of the text is part of."""
-    at, number = first_line, -1
-    for n, last in _last_lines(items, needed, at):
-        number, at = n, last
-        if line <= at:
-            return number
-    return number
-
-
-def _last_lines(
-    items: Collection[Item], needed: Mapping[int, Collection[str]], at: int
-) -> Iterator[tuple[int, int]]:
-    n = 0
-
-    def inner(block: Collection[Item], at: int) -> Iterator[tuple[int, int]]:
-        nonlocal n
-        for item in block:
-            lines = len(item_lines([item], needed, "  "))
-            match item:
-                case Statement():
-                    yield n, at + lines
-                    n += 1
-                case For(_, _, _, body):
-                    yield from inner(body, at + 1)
-                case If(_, then, orelse):
-                    yield from inner(then, at + 1)
-                    yield from inner(orelse, at + lines - 1 - len(item_lines(orelse, needed, "")))
-            at += lines
-
-    yield from inner(items, at)
+    taken = [called(t, "input") for t in (*header.inputs, *header.outputs, *header.gradients)]
+    results = [replace(t, role="output") for t in header.results]
+    arguments = {t.name for t in (*taken, *results)}
+    made = dict.fromkeys(s.target for s in statements(items))
+    own = {n: replace(tensors[n], role="temporary") for n in made if n not in arguments}
+    short = {t.name: t for t in (*taken, *results)}
+    items = in_float(items, found := own | short, arguments)
+    temporaries = [found[n] for n in own]
+    parameters = [SizeParameter(n, len(taken) + k) for k, n in enumerate(header.sizes)]
+    program = Program(
+        header.name,
+        (),
+        (),
+        (*taken, *results, *temporaries),
+        items,
+        (),
+        size_parameters=tuple(parameters),
+    )
+    sizes = dict.fromkeys(v for t in taken for e in t.shape for v in e.variables())
+    free = dict.fromkeys(header.sizes)
+    said = (e for t in results if is_declarable(t, program) for e in t.shape)
+    free |= dict.fromkeys(str(e) for e in said if _is_plain(e) and e.terms and str(e) not in sizes)
+    program = replace(program, sizes=(*sizes, *free), free_sizes=tuple(free))
+    return source_of(program, free_order=True)
 
 
 # ---- sizes
@@ -264,51 +196,3 @@ def shorter(e: Index, extents: Mapping[Index, str]) -> Index:
         if len(made.terms) < len(e.terms) or made == var(name):
             e = made
     return e
-
-
-# ---- the first lines
-
-
-def has_dimensions(t: Tensor, program: Program, more: Collection[str] = ()) -> bool:
-    """Whether a def can say what size a result has: it divides by constants and products of size
-    parameters, its own and `more`. That of others is found from what writes them."""
-    parameters = frozenset((*more, *(p.name for p in program.size_parameters)))
-    return all(_is_dimension(e, parameters) for e in t.shape)
-
-
-def _is_dimension(e: Index, parameters: frozenset[str]) -> bool:
-    for atom, _ in e.terms:
-        match atom:
-            case FloorDiv(_, d) | Mod(_, d) if d.terms:
-                if len(d.terms) > 1 or d.constant or not d.variables() <= parameters:
-                    return False
-            case Choose():
-                return False
-        if not all(_is_dimension(x, parameters) for x in atom_parts(atom)):
-            return False
-    return True
-
-
-def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
-    def parameter(t: Tensor) -> str:
-        sizes = ",".join(extents.get(e, str(e)) for e in t.shape)
-        return f"{type_name(t.dtype)}{f'({sizes})' if t.shape else ''} {t.name}"
-
-    params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
-    params += [f"size {name}" for name in header.sizes]
-    results = [
-        parameter(t) if has_dimensions(t, header.program, header.sizes) else t.name
-        for t in header.results
-    ]
-    start, end = f"def {header.name}(", f"-> ({', '.join(results)}) {{"
-    lines = [start]
-    for k, p in enumerate(params):
-        part = p + (", " if k + 1 < len(params) else ") ")
-        if len(lines[-1]) + len(part.rstrip()) > _WIDTH:
-            lines[-1] = lines[-1].rstrip()
-            lines.append("    ")
-        lines[-1] += part
-    if len(lines[-1]) + len(end) <= _WIDTH:
-        lines[-1] += end
-        return lines
-    return [*lines[:-1], lines[-1].rstrip(), f"    {end}"]

@@ -1,42 +1,20 @@
-"""Program -> the same with names that can be written; and names that are not taken yet."""
+"""Names of what derivatives add."""
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Mapping
-
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
-from tcsym.frontend.builtins import ARITY
-from tcsym.frontend.infer_messages import plain
-from tcsym.frontend.program import (
-    For,
-    If,
-    Item,
-    Program,
-    statements,
-)
+from tcsym.frontend import names
+from tcsym.frontend.names import is_word, names_in
+from tcsym.frontend.program import Expr, Program, Read
 from tcsym.frontend.rename import Renaming, S
-from tcsym.types import NAMES
-
-_WORDS = "def where exists in min max for if else true false INFINITY NAN inout size"
-RESERVED = frozenset(_WORDS.split(" "))
 
 
-class Names(Struct):
-    """Every name of a def, so that new ones are none of them."""
+class Names(names.Names):
+    """Index variables of our own, versions of tensors and gradients, too."""
 
-    taken: set[str] = field(default_factory=set)
     ours: list[str] = field(default_factory=list)
-
-    def fresh(self, wanted: str) -> str:
-        name, n = wanted, 1
-        while name in self.taken or is_word(name):
-            n += 1
-            name = f"{wanted}{n}"
-        self.taken.add(name)
-        return name
 
     def version(self, name: str) -> str:
         """`name_1`, or the first number that is free."""
@@ -59,13 +37,8 @@ class Names(Struct):
         return name
 
 
-def is_word(name: str) -> bool:
-    """Words of the language, and of Python: names of results are attributes there."""
-    return name in RESERVED or name in NAMES or name in ARITY or keyword.iskeyword(name)
-
-
 def names_of(program: Program) -> Names:
-    return Names(set(_all_names(program)))
+    return Names(set(names_in(program)))
 
 
 def gradient_names(program: Program) -> dict[str, str]:
@@ -75,53 +48,13 @@ def gradient_names(program: Program) -> dict[str, str]:
     return {t.name: names.gradient(t.name) for t in arguments if t.dtype.is_float}
 
 
-def _all_names(program: Program) -> dict[str, None]:
-    found = dict.fromkeys((*program.sizes, *(t.name for t in program.tensors)))
-    found |= dict.fromkeys(_loop_variables(program.body))
-    for s in statements(program.body):
-        found |= dict.fromkeys(r.variable for r in s.domain)
-    return found
-
-
-def _loop_variables(items: tuple[Item, ...]) -> list[str]:
-    found: list[str] = []
-    for item in items:
-        match item:
-            case For(variable, _, _, body):
-                found += [variable, *_loop_variables(body)]
-            case If(_, then, orelse):
-                found += _loop_variables(then) + _loop_variables(orelse)
-    return found
-
-
-def written_plainly(program: Program) -> Program:
-    """Names that inlining made (`fc1.Y`) get plain ones that are free."""
-    all_names = _all_names(program)
-    names = Names({n for n in all_names if "." not in n})
-    found = {
-        n: names.fresh(plain(n) if plain(n)[:1].isalpha() else "x") for n in all_names if "." in n
-    }
-    return renamed(program, found) if found else program
-
-
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    renaming = Renamed(names)
-    return replace(
-        program,
-        sizes=tuple(names.get(n, n) for n in program.sizes),
-        size_parameters=tuple(
-            replace(p, name=names.get(p.name, p.name)) for p in program.size_parameters
-        ),
-        tensors=tuple(
-            replace(t, name=renaming.name(t.name), shape=tuple(map(renaming.index, t.shape)))
-            for t in program.tensors
-        ),
-        body=renaming.items(program.body),
-    )
-
-
 class Renamed(Renaming):
-    """Without `exists`: only the text that is differentiated says what must be there."""
+    """Without `exists`, and what inference found out about reads: only the text that is
+    differentiated says what must be there."""
+
+    def expression(self, e: Expr) -> Expr:
+        made = super().expression(e)
+        return replace(made, checked=(), unwritten=None) if isinstance(made, Read) else made
 
     def _statement(self, s: S) -> S:
         return replace(super()._statement(s), exists=())

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import rebuilt
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import is_at_least
 from tcsym.differentiate.single import Single
@@ -33,6 +32,7 @@ from tcsym.frontend.program import (
     children,
     dtype_of,
     reads,
+    rebuilt,
     variables_of,
 )
 from tcsym.index.expr import ZERO, Index, var

@@ -20,6 +20,7 @@ from tcsym.differentiate.algebra import (
     both,
     constant,
     converted,
+    exactly,
     index_value,
     items_substituted,
     positions,
@@ -401,7 +402,7 @@ def _at_winner(e: Subscript, winner: Mapping[str, Expr]) -> Subscript | None:
         return e
     if total != ZERO:
         found = Binary("add", index_value(total), found, DType.INT32)
-    return Cast(found, DType.INT64)
+    return exactly(found)
 
 
 def _contains(item: Item, s: Statement) -> bool:
@@ -419,6 +420,6 @@ def _contains(item: Item, s: Statement) -> bool:
 def _copied(found: list[Item]) -> Read | None:
     """What a gradient is, element by element, if it is that of something else."""
     match found:
-        case [Statement(op="=", value=Read() as r) as s] if r.subscripts == s.subscripts:
-            return r
+        case [Statement(op="=", value=(Read() as r) | Cast(Read() as r)) as s]:
+            return r if r.subscripts == s.subscripts and r.dtype.is_float else None
     return None

@@ -20,6 +20,7 @@ from tcsym.differentiate.accumulate import (
     without_accumulation,
 )
 from tcsym.differentiate.algebra import select, truth, with_indices, with_places, with_reads
+from tcsym.differentiate.halves import in_float
 from tcsym.differentiate.names import Names, Renamed
 from tcsym.differentiate.places import Bounds, are_single, is_at_least, least, range_of, writes
 from tcsym.frontend.program import (
@@ -71,7 +72,8 @@ def single_assignment(program: Program, names: Names) -> Single:
             found.append(made.copy(places[t.name], _At(t.name), t))
     kept = {n: t for n, t in tensors.items() if n not in moved or t.role == "output"}
     kept = {n: t for n, t in kept.items() if n not in last}
-    return Single(Renamed(last).items(tuple(found)), kept)
+    arguments = {t.name for t in (*program.inputs, *program.outputs)}
+    return Single(in_float(Renamed(last).items(tuple(found)), kept, arguments), kept)
 
 
 def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:

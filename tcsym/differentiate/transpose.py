@@ -17,6 +17,7 @@ from tcsym.differentiate.algebra import (
     TRUTH,
     Subscript,
     both,
+    compared,
     constant,
     index_value,
     select,
@@ -365,7 +366,8 @@ class _Solving(Struct):
             return guard
         for name, r in self.ranges.items():
             if r.at is not None and not isinstance(r.at, Index):
-                here = Compare("eq", with_indices(r.at, self.values), index_value(var(name)))
+                at = compared(with_indices(r.at, self.values))
+                here = Compare("eq", at, index_value(var(name)))
                 guard = both(guard, here)
                 self.ranges[name] = replace(r, at=None)
         return guard

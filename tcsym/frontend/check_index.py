@@ -163,18 +163,19 @@ def _left_variable(e: ast.Name, c: Context) -> Index:
 def is_range_affine(e: Index, names: frozenset[str], scope: Scope) -> bool:
     """True if `e` is linear in `names`, also under `min`, `max`, and `/` and `%` by positive
     constants and size parameters, which must not be 0 then."""
-    _note_divisors(e, scope)
+    note_divisors(e, scope)
     return all(_is_range_atom(atom, names, scope) for atom, _ in e.terms)
 
 
-def _note_divisors(e: Index, scope: Scope) -> None:
+def note_divisors(e: Index, scope: Scope) -> None:
+    """Size parameters that `e` divides by must not be 0."""
     for atom, _ in e.terms:
         if isinstance(atom, FloorDiv | Mod):
             scope.divides(atom.divisor)
         for part in () if isinstance(atom, Product) else atom_parts(atom):
-            _note_divisors(part, scope)
+            note_divisors(part, scope)
         for f in atom.factors if isinstance(atom, Product) else ():
-            _note_divisors(of_atom(f), scope)
+            note_divisors(of_atom(f), scope)
 
 
 def _is_range_atom(atom: Atom, names: frozenset[str], scope: Scope) -> bool:
@@ -295,7 +296,7 @@ def dimension(e: ast.Expr, scope: Scope, what: str = "a dimension") -> Index:
         _check_dimension_part(x, e.span, what, c)
     size = as_index(value_of(e, c.with_exact(True)))
     assert size is not None
-    _note_divisors(size, scope)
+    note_divisors(size, scope)
     return size
 
 

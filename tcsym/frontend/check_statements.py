@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar, assert_never
 
@@ -156,19 +156,25 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
 
 def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:
     ranges = where.ranges.ends
-    ordered = dict.fromkeys(names.variables)
-    for name, (ends, _) in ranges.items():
-        if not ordered.keys().isdisjoint(_used(ends)):  # it stands behind what its ends use
-            del ordered[name]
-            ordered[name] = None
+    uses = {name: _used(ends) for name, (ends, _) in ranges.items()}
     return tuple(
         Variable(name, name not in names.left, None, names.variables[name])
         if name not in ranges
         else Variable(
             name, name not in names.left, ranges[name][0], names.variables[name], ranges[name][1]
         )
-        for name in ordered
+        for name in ordered(names.variables, uses)
     )
+
+
+def ordered(names: Iterable[str], uses: Mapping[str, frozenset[str]]) -> list[str]:
+    """Index variables in the order of the text, those with ranges behind what these use."""
+    found = dict.fromkeys(names)
+    for name, used in uses.items():
+        if not found.keys().isdisjoint(used):
+            del found[name]
+            found[name] = None
+    return list(found)
 
 
 def _positions(

@@ -66,7 +66,7 @@ class _Rewriting(Renaming):
     def _statement(self, s: S) -> S:
         value, dtype = self.expression(s.value), self.types[s.target]
         if s.op == "=" and dtype is not dtype_of(value):
-            value = _stored(value, dtype)
+            value = stored(value, dtype)
         return replace(s, value=value, exists=tuple(map(self.expression, s.exists)))
 
     def expression(self, e: Expr) -> Expr:
@@ -106,10 +106,10 @@ class _Rewriting(Renaming):
             return value if widened else replace(e, operand=value)
         if dtype_of(e.operand) is not e.dtype:
             return value if dtype_of(value) is F32 else Cast(value, F32)
-        return Cast(_stored(value, e.dtype), F32)
+        return Cast(stored(value, e.dtype), F32)
 
 
-def _stored(value: Expr, dtype: DType) -> Expr:
+def stored(value: Expr, dtype: DType) -> Expr:
     """`value` as an element of `dtype`, rounded once."""
     match value:
         case Const(x, DType.FLOAT32) if is_half(dtype):

@@ -23,7 +23,6 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     Unary,
-    dtype_of,
     statements,
 )
 from tcsym.index.expr import Index
@@ -120,68 +119,35 @@ def _item_lines(item: Item, indent: str) -> Iterator[str]:
 
 def expr_text(e: Expr) -> str:
     """An expression in the language's notation, with every conversion and all parentheses."""
-    return Writer().text(e)[0]
+    return _text(e)[0]
 
 
-class Writer:
-    """Expressions for people; who writes them otherwise overrides the parts below."""
-
-    def text(self, e: Expr) -> Text:
-        match e:
-            case Const():
-                return self.constant(e)
-            case IndexValue(i, _):
-                return self.index(i)
-            case Read():
-                return self.read(e), ATOM
-            case Cast(x, dtype):
-                return self.cast(self.text(x)[0], dtype)
-            case Unary(op, x, _):
-                return f"{'-' if op == 'neg' else '!'}{inside(self.text(x), PREFIX)}", PREFIX
-            case Binary("min" | "max" as op, a, b, dtype):
-                left, right = self.operands(a, b, dtype)
-                return f"{op}({left[0]}, {right[0]})", ATOM
-            case Binary(op, a, b) | Compare(op, a, b):
-                symbol, level = INFIX[op]
-                left, right = self.operands(a, b, dtype_of(e if isinstance(e, Binary) else a))
-                first = level + 1 if level == COMPARISON else level
-                text = f"{inside(left, first)} {symbol} {inside(right, level + 1)}"
-                return self.grouped(text, level)
-            case Select(c, a, b, dtype):
-                left, right = self.operands(a, b, dtype)
-                test = inside(self.text(c), OR)
-                return self.grouped(f"{test} ? {inside(left, OR)} : {right[0]}", CHOICE)
-            case Call(function, args, dtype):
-                return f"{function}({', '.join(self.arguments(args, dtype))})", ATOM
-            case _:
-                assert_never(e)
-
-    def constant(self, e: Const) -> Text:
-        text = ("true" if e.value else "false") if e.dtype is DType.BOOL else f"{e.value}"
-        return text, ATOM
-
-    def index(self, i: Index) -> Text:
-        return str(i), ATOM
-
-    def subscript(self, e: Expr) -> str:
-        return self.text(e)[0]
-
-    def read(self, e: Read) -> str:
-        parts = (str(s) if isinstance(s, Index) else self.subscript(s) for s in e.subscripts)
-        return f"{e.tensor}({', '.join(parts)}){'!' if any(e.checked) else ''}"
-
-    def cast(self, text: str, dtype: DType) -> Text:
-        return f"{dtype}({text})", ATOM
-
-    def operands(self, a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
-        """dtype: of both, once they are converted."""
-        return self.text(a), self.text(b)
-
-    def arguments(self, args: tuple[Expr, ...], dtype: DType) -> list[str]:
-        return [self.text(a)[0] for a in args]
-
-    def grouped(self, text: str, level: int) -> Text:
-        return f"({text})", ATOM
+def _text(e: Expr) -> Text:
+    match e:
+        case Const(value, dtype):
+            return (("true" if value else "false") if dtype is DType.BOOL else f"{value}"), ATOM
+        case IndexValue(i, _):
+            return str(i), ATOM
+        case Read(name, subscripts, _, checked):
+            parts = (str(s) if isinstance(s, Index) else _text(s)[0] for s in subscripts)
+            return f"{name}({', '.join(parts)}){'!' if any(checked) else ''}", ATOM
+        case Cast(x, dtype):
+            return f"{dtype}({_text(x)[0]})", ATOM
+        case Unary(op, x, _):
+            return f"{'-' if op == 'neg' else '!'}{inside(_text(x), PREFIX)}", PREFIX
+        case Binary("min" | "max" as op, a, b):
+            return f"{op}({_text(a)[0]}, {_text(b)[0]})", ATOM
+        case Binary(op, a, b) | Compare(op, a, b):
+            symbol, level = INFIX[op]
+            first = level + 1 if level == COMPARISON else level
+            return f"({inside(_text(a), first)} {symbol} {inside(_text(b), level + 1)})", ATOM
+        case Select(c, a, b):
+            arms = f"{inside(_text(a), OR)} : {_text(b)[0]}"
+            return f"({inside(_text(c), OR)} ? {arms})", ATOM
+        case Call(function, args):
+            return f"{function}({', '.join(_text(a)[0] for a in args)})", ATOM
+        case _:
+            assert_never(e)
 
 
 def inside(text: Text, level: int) -> str:

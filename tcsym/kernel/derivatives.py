@@ -44,18 +44,18 @@ def gradient_module(kernels: Sequence[Kernel], wrt: Wanted, recompute: str) -> M
 
 @deep_recursion
 def gradient_source(program: Program, wrt: Wanted, recompute: str) -> str:
-    from tcsym.differentiate.derive import gradient, gradient_text
+    from tcsym.differentiate.derive import gradient, gradient_program
 
     made = gradient(_without_updates(program), wrt, _known(recompute))
-    return gradient_text(made, analyse=_analysed)
+    return gradient_program(made).source
 
 
 @deep_recursion
 def saving_source(program: Program, wrt: Wanted, recompute: str) -> str:
-    from tcsym.differentiate.derive import gradient, saving_text
+    from tcsym.differentiate.derive import gradient, saving_program
 
     made = gradient(_without_updates(program), wrt, _known(recompute))
-    return saving_text(made, analyse=_analysed)
+    return saving_program(made).source
 
 
 def _known(recompute: str) -> Recompute:
@@ -69,9 +69,9 @@ def _known(recompute: str) -> Recompute:
 
 @deep_recursion
 def tangent_source(program: Program, wrt: Wanted) -> str:
-    from tcsym.differentiate.derive import tangent_text
+    from tcsym.differentiate.derive import tangent_program
 
-    return tangent_text(_without_updates(program), wrt, analyse=_analysed)
+    return tangent_program(_without_updates(program), wrt).source
 
 
 def _without_updates(program: Program) -> Program:
@@ -82,13 +82,6 @@ def _without_updates(program: Program) -> Program:
     from tcsym.compiler import analyse
 
     return analyse(functional_source(program.source, program.name))[program.name]
-
-
-def _analysed(text: str) -> Program:
-    from tcsym.compiler import analyse
-
-    (program,) = analyse(text).values()
-    return program
 
 
 def _defined(texts: list[str], settings: Settings) -> Module:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tcsym.compiler import analyse
-from tcsym.differentiate.derive import Recompute, gradient, gradient_text, saving_text
+from tcsym.differentiate.derive import Recompute, gradient, gradient_program, saving_program
 from tcsym.differentiate.names import gradient_names
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
@@ -30,12 +30,12 @@ def doubled(source: str) -> str:
 
 def gradient_of(program: Program, wrt: list[str] | None = None, recompute: str = "auto") -> Program:
     made = gradient(program, wrt, Recompute(recompute))
-    return only(gradient_text(made, analyse=only))
+    return gradient_program(made)
 
 
 def saving_of(program: Program, wrt: list[str] | None = None, recompute: str = "none") -> Program:
     made = gradient(program, wrt, Recompute(recompute))
-    return only(saving_text(made, analyse=only))
+    return saving_program(made)
 
 
 def bound(program: Program, arrays: Mapping[str, Array]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import pytest
 
 import tcsym
 from tcsym import library
-from tcsym.differentiate.derive import Recompute, gradient, tangent_text
+from tcsym.differentiate.derive import Recompute, gradient, tangent_program
 from tcsym.errors import DerivativeError
 from tcsym.frontend.builtins import ARITY
 
@@ -358,7 +358,7 @@ def test_integers_keep_their_types_under_results_that_are_declared(
     if dtype == "int32":
         given["C"] *= 1000
     assert disagreement(source, {"K": 3}, arrays=given) == ""
-    forth = only(tangent_text(only(source), ["A"], analyse=only))
+    forth = tangent_program(only(source), ["A"])
     back = gradient_of(only(source))
     weights, along = rng.uniform(-1, 1, (2, 3))
     gradient = run(back, {**given, "dY": weights}, {"K": 3})["dA"]
@@ -397,7 +397,7 @@ def test_texts_of_gradients_give_no_warnings() -> None:
         "Y(t+1,k) = tanh(Y(t+1,k)) * 0.5 } }"
     )
     assert gradient_of(steps, recompute="sqrt").traps == ()
-    assert only(tangent_text(program, None, analyse=only)).traps == ()
+    assert tangent_program(program, None).traps == ()
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -435,7 +435,7 @@ def test_tangents_and_gradients_agree(name: str) -> None:
     weights = {f"d{n}": rng.uniform(-1, 1, y.shape) for n, y in results.items()}
     along = {f"d{n}": rng.uniform(-1, 1, x.shape) for n, x in given.items()}
     back = run(gradient_of(program), {**given, **results, **weights}, {})
-    forth = run(only(tangent_text(program, None, analyse=only)), {**given, **along}, {})
+    forth = run(tangent_program(program, None), {**given, **along}, {})
     left = sum(float((back[n] * x).sum()) for n, x in along.items())
     right = sum(float((weights[n] * y).sum()) for n, y in forth.items())
     assert left == pytest.approx(right, rel=1e-9)
@@ -509,6 +509,55 @@ def test_halves_are_summed_in_float() -> None:
     found = run(gradient, given, {})
     assert found["dw"].dtype == np.float16
     assert found["dw"].tolist() == [4096]
+
+
+def test_tangents_of_halves_are_summed_in_float() -> None:
+    program = only("def f(half(M) X) -> (Y) { Y +=! X(j) * X(j) }")
+    X = np.full(4096, 1.001, np.float16)
+    found = run(tangent_program(program, None), {"X": X, "dX": np.full(4096, 0.5, np.float16)}, {})
+    assert found["dY"] == np.float16(4096 * np.float32(X[0]))
+
+
+@pytest.mark.parametrize("recompute", ["auto", "all"])
+def test_the_largest_of_halves_is_found_again(recompute: str) -> None:
+    """It is compared before it is rounded."""
+    program = only("def f(half(K) X) -> (Y) { Y max=! X(k) * X(k) }")
+    X = np.array([1, 3.001, 2], np.float16)
+    given = {"X": X, "Y": X[1] * X[1], "dY": np.float16(1)}
+    found = run(gradient_of(program, recompute=recompute), given, {})
+    assert found["dX"].tolist() == [0, 2 * X[1], 0]
+
+
+def test_constants_are_those_of_the_type() -> None:
+    gradient = gradient_of(only("def f(float(N) X) -> (Y) { Y(i) = log10(X(i)) + erf(X(i)) }"))
+    assert "float(" not in gradient.source.split("\n", 1)[1]
+
+
+def test_positions_and_ends_keep_their_types_in_conditions() -> None:
+    text = """def f(double(N) X, int64(N) id, double(M) w) -> (double(M) Y, Z) {
+      Y(id(i) % M) max=! X(i)
+      Z(i) = i > 0 ? X(min(max(id(i) + i, 0), N - 1)) * w(0) : 0.0
+    }"""
+    given = {
+        "X": np.array([0.5, 0.25, 0.75]),
+        "id": np.array([3, 1, 2], np.int64),
+        "w": np.array([1.5, 0.5]),
+    }
+    assert disagreement(text, {"N": 3, "M": 2}, arrays=given) == ""
+
+
+def test_what_cannot_be_shown_right_is_no_derivative() -> None:
+    text = """def f(double A, double(B) C) -> (T) {
+      T(i, j) = sin(A) * C(i) where i in 0:B, j in 0:B
+      for k in B {
+        S(i) +=! tanh(T(i, l) * T(k, l)) where i in 0:B, l in 0:k
+        T(i, k) = i >= k ? cos(S(i)) : T(i, k) where i in 0:B
+      }
+    }"""
+    back = gradient_of(only(text), recompute="all")
+    with pytest.raises(tcsym.DerivativeError, match="cannot be shown right"):
+        gradient_of(back, recompute="sqrt")
+    assert gradient_of(back, recompute="all").outputs
 
 
 def test_what_has_no_gradient_is_said() -> None:

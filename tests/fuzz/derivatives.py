@@ -14,8 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from functools import lru_cache
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,14 +26,13 @@ from msgspec.structs import replace
 import tcsym
 from tcsym.batch.functional import functional_source
 from tcsym.compiler import analyse
-from tcsym.differentiate import header
 from tcsym.differentiate.derive import (
     Gradient,
     Recompute,
     gradient,
-    gradient_text,
-    saving_text,
-    tangent_text,
+    gradient_program,
+    saving_program,
+    tangent_program,
 )
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError, TCSyntaxError
@@ -42,7 +40,6 @@ from tcsym.frontend.program import Program
 from tcsym.index.values import evaluate
 from tcsym.types import DType
 from tests.differentiate.differences import bound, run
-from tests.differentiate.differences import only as analysed
 from tests.fuzz.effort import drawn_effort
 from tests.fuzz.generate import random_program
 from tests.fuzz.model import Case
@@ -56,9 +53,7 @@ LEVELS = (0, 1, 1, 2, 2, 3)  # in turn
 PATIENCE = 60  # seconds of the processor that a program may take
 POINTS, ATTEMPTS = 2, 8
 SECOND = 0.15  # of the gradients are differentiated again
-TERSE = 0.15  # of the texts leave out ranges that inference finds: a third of the time goes there
 SAVED_EACH = 100  # programs
-only = lru_cache(8)(analysed)
 
 
 class Verdict(Struct, frozen=True):
@@ -199,8 +194,7 @@ def tried(case: Case, seed: int, compiled: float = 0.0) -> Verdict:
     rng = np.random.default_rng(seed)
     is_compiled, is_twice = rng.random() < compiled, rng.random() < SECOND
     draws = _Draws(rng)
-    with nullcontext() if rng.random() < TERSE else patch.object(header, "_ROUNDS", 0):
-        return _tried(program, draws, is_compiled, is_twice)
+    return _tried(program, draws, is_compiled, is_twice)
 
 
 def _tried(program: Program, draws: _Draws, is_compiled: bool, is_twice: bool) -> Verdict:
@@ -281,7 +275,7 @@ def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, 
     except Exception as error:
         return Verdict(f"wrong: {type(error).__name__}: {error}"), None
     try:
-        whole = _texts(program, made, wrt)
+        whole = _made_of(program, made, wrt)
     except (DerivativeError, TCSyntaxError) as error:  # the second: beyond the limits of a text
         return Verdict(f"no derivative: {error.message}"), None
     except Exception as error:
@@ -292,10 +286,10 @@ def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, 
     return _at_points(whole, draws, compiled), whole.back
 
 
-def _texts(program: Program, made: Gradient, wrt: list[str] | None) -> _Made:
-    back = only(gradient_text(made, analyse=only))
-    saving = only(saving_text(made, analyse=only)) if made.saved else program
-    forth = only(tangent_text(program, wrt, analyse=only))
+def _made_of(program: Program, made: Gradient, wrt: list[str] | None) -> _Made:
+    back = gradient_program(made)
+    saving = saving_program(made) if made.saved else program
+    forth = tangent_program(program, wrt)
     names = tuple(t.name for t in made.whole.inputs)
     return _Made(program, back, saving, forth, gradient_names(program), names)
 

@@ -1,0 +1,413 @@
+"""Typed program -> the text of a def that means it: the inverse of parse, check and infer.
+
+No more ranges are written than inference needs to find the same, and no more conversions than the
+rules of types need. What was written is read back: no text is given away that means another
+program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.errors import Span, TCError
+from tcsym.frontend.affine import as_index
+from tcsym.frontend.canonical import canonical_hash, canonical_program
+from tcsym.frontend.check import resolve
+from tcsym.frontend.check_index import note_divisors
+from tcsym.frontend.infer import infer
+from tcsym.frontend.infer_extents import Extents
+from tcsym.frontend.infer_facts import Facts
+from tcsym.frontend.infer_walk import place, placed_statements
+from tcsym.frontend.literals import round_to
+from tcsym.frontend.names import written_plainly
+from tcsym.frontend.parser import parse
+from tcsym.frontend.program import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Given,
+    If,
+    IndexValue,
+    Item,
+    Program,
+    Read,
+    Select,
+    SizeParameter,
+    Statement,
+    Tensor,
+    Unary,
+    children,
+    dtype_of,
+    rebuilt,
+    statements,
+)
+from tcsym.frontend.resolved import (
+    ResolvedFor,
+    ResolvedIf,
+    ResolvedItem,
+    ResolvedProgram,
+    ResolvedStatement,
+    ResolvedTensor,
+    Variable,
+)
+from tcsym.frontend.scope import Scope
+from tcsym.frontend.unparse_text import StatementText, header_lines, item_lines, statement_text
+from tcsym.index.expr import Choose, FloorDiv, Index, Mod, atom_parts, var
+from tcsym.types import DType
+
+_Needed = list[set[str]]  # of each statement, the variables whose ranges are written
+
+
+class Unparsed(Exception):
+    """The text that was written means another program: a fault of ours."""
+
+
+def source_of(program: Program, *, free_order: bool = False) -> Program:
+    """`program` as its text is read back, with this text as its source.
+
+    Names that inlining made become plain ones. free_order: reduced variables may be met in any
+    order; else ranges say it where the text alone would not. Errors: those of inference;
+    TCSyntaxError beyond the limits of a text; TCTypeError where a half type accumulates what is
+    computed in float, which no text says.
+    """
+    return _Unparse.of(program).run(free_order, program.filename)
+
+
+def is_same(a: Program, b: Program) -> bool:
+    """Whether two programs differ in names only, and in how index expressions are spelled."""
+    return _ranged(a) == _ranged(b)
+
+
+def _ranged(program: Program) -> ResolvedProgram:
+    whole = _Unparse.of(program)
+    return _meaning(whole.resolved([{*x.ranges} for x in whole.written]))
+
+
+class _Unparse(Struct, frozen=True):
+    program: Program
+    written: list[StatementText]
+    found: list[Statement]
+
+    @staticmethod
+    def of(program: Program) -> _Unparse:
+        program = written_plainly(program)
+        items = _plain_items(program.body, count())
+        program = replace(program, body=items, size_parameters=_dividing(program))
+        found = list(statements(items))
+        declared = {t.name: t.dtype for t in program.outputs if is_declarable(t, program)}
+        known = {t.name: t.dtype for t in program.inputs} | declared
+        written = []
+        for s in found:
+            written.append(statement_text(s, known.get(s.target), declared.get(s.target)))
+            known.setdefault(s.target, program.tensor(s.target).dtype)
+        return _Unparse(program, written, found)
+
+    def run(self, free_order: bool, filename: str) -> Program:
+        needed = self._least(free_order)
+        meant = self.resolved(needed)
+        text = self.text(needed)
+        (read,) = resolve(parse(text, filename)).values()
+        if _meaning(read) != _meaning(meant):
+            raise Unparsed(f"the text means another program:\n{text}")
+        return replace(infer(read), canonical=canonical_hash(read))
+
+    def text(self, needed: _Needed) -> str:
+        p = self.program
+        declared = [t.name for t in p.outputs if is_declarable(t, p)]
+        chosen = [w.line(names) for w, names in zip(self.written, needed)]
+        lines = [*header_lines(p, declared), *item_lines(p.body, iter(chosen), "  "), "}", ""]
+        return "\n".join(lines)
+
+    # ---- ranges
+
+    def _least(self, free_order: bool) -> _Needed:
+        """The ranges that inference would not find as they are."""
+        needed: _Needed = []
+        for s, text in zip(self.found, self.written):
+            given = {g.name for g in s.given}
+            names = {v for v, used in text.uses.items() if used & given}
+            names |= text.ranges.keys() - {*text.order(())}
+            own = [r.variable for r in s.walked if r.reduced and r.variable not in text.on_left]
+            if not free_order and [v for v in text.order(names) if v in own] != own:
+                names |= {*own}
+            needed.append(self._closed(s, names))
+        while True:
+            more = self._missing(needed)
+            if not any(more):
+                return needed
+            needed = [self._closed(*x) for x in zip(self.found, map(set.union, needed, more))]
+
+    def _closed(self, s: Statement, names: set[str]) -> set[str]:
+        """With reduced variables that the ends of their ranges use: those stand before."""
+        for r in reversed(s.walked):
+            if r.variable in names:
+                used = r.lower.variables() | r.upper.variables()
+                names = names | {x.variable for x in s.walked if x.reduced and x.variable in used}
+        return names
+
+    def _missing(self, needed: _Needed) -> _Needed:
+        program = self.resolved(needed)
+        facts = Facts(program.sizes)
+        for p in program.size_parameters:
+            if p.divides:
+                facts.assume_positive(var(p.name))
+        whole = [{r.variable for r in s.walked} for s in self.found]
+        rest = [a - b for a, b in zip(whole, needed)]
+        try:
+            nodes, _ = place(program, Extents.of_program(program, facts), facts)
+        except TCError as error:
+            k = error.line - 1
+            if 0 <= k < len(rest) and rest[k]:
+                return [x if n == k else set[str]() for n, x in enumerate(rest)]
+            if not any(rest):
+                raise
+            return rest
+        more: _Needed = []
+        for s, placed in zip(self.found, placed_statements(nodes), strict=True):
+            ends = {r.variable: (r.lower, r.upper) for r in placed.domain}
+            more.append({r.variable for r in s.walked if ends[r.variable] != (r.lower, r.upper)})
+        return [a & b for a, b in zip(more, rest)]
+
+    # ---- the program before inference
+
+    def resolved(self, needed: _Needed) -> ResolvedProgram:
+        p = self.program
+        declared = {t.name for t in p.outputs if is_declarable(t, p)}
+        first = dict.fromkeys(s.target for s in self.found)
+        own = {t.name: t for t in p.tensors}
+        temporaries = [own[n] for n in first if own[n].role == "temporary"]
+        tensors = [
+            ResolvedTensor(
+                t.name,
+                t.dtype,
+                len(t.shape),
+                t.shape if t.role in ("input", "inout") or t.name in declared else None,
+                t.role,
+            )
+            for t in (*p.inputs, *p.outputs, *temporaries)
+        ]
+        return ResolvedProgram(
+            p.name,
+            p.sizes,
+            p.free_sizes,
+            tuple(tensors),
+            self._items(p.body, iter(range(len(self.found))), needed),
+            size_parameters=p.size_parameters,
+        )
+
+    def _items(
+        self, items: tuple[Item, ...], numbers: Iterator[int], needed: _Needed
+    ) -> tuple[ResolvedItem, ...]:
+        found: list[ResolvedItem] = []
+        for item in items:
+            match item:
+                case Statement():
+                    found.append(self._statement(item, next(numbers), needed))
+                case For(variable, lower, upper, body):
+                    inner = self._items(body, numbers, needed)
+                    found.append(ResolvedFor(variable, lower, upper, inner))
+                case If(condition, then, orelse):
+                    yes = self._items(then, numbers, needed)
+                    found.append(ResolvedIf(condition, yes, self._items(orelse, numbers, needed)))
+                case _:
+                    assert_never(item)
+        return tuple(found)
+
+    def _statement(self, s: Statement, k: int, needed: _Needed) -> ResolvedStatement:
+        span = Span(k + 1, 1)
+        ranges = {r.variable: r for r in s.walked}
+        values = {g.name: g.value for g in s.given}
+        given: list[Given] = []
+        where: dict[str, tuple[Index, Index]] = {}
+        for r in (r for r in s.walked if r.variable in needed[k]):
+            ends = []
+            for e, end in ((r.lower, "lower"), (r.upper, "upper")):
+                value = next((values[n] for n in values if e == var(n)), None)
+                if value is not None:
+                    given.append(Given(f"{r.variable}.{end}", value))
+                    e = var(f"{r.variable}.{end}")
+                ends.append(e)
+            where[r.variable] = ends[0], ends[1]
+        variables = [
+            Variable(v, ranges[v].reduced, where.get(v), span, span)
+            for v in self.written[k].order(needed[k])
+        ]
+        positions = [Variable(r.variable, False, span=span, at=r.at) for r in s.scattered]
+        return ResolvedStatement(
+            s.target,
+            s.subscripts,
+            s.op,
+            s.initialise,
+            (*variables, *positions),
+            s.value,
+            s.exists,
+            span,
+            tuple(span for _ in s.subscripts),
+            tuple(given),
+        )
+
+
+# ---- what can be declared
+
+
+def is_declarable(t: Tensor, program: Program) -> bool:
+    """Whether a def can say what size a result has: it divides by constants and products of size
+    parameters. That of others is found from what writes them."""
+    parameters = frozenset(p.name for p in program.size_parameters)
+    return all(_is_dimension(e, parameters) for e in t.shape)
+
+
+def _is_dimension(e: Index, parameters: frozenset[str]) -> bool:
+    for atom, _ in e.terms:
+        match atom:
+            case FloorDiv(_, d) | Mod(_, d) if d.terms:
+                if len(d.terms) > 1 or d.constant or not d.variables() <= parameters:
+                    return False
+            case Choose():
+                return False
+        if not all(_is_dimension(x, parameters) for x in atom_parts(atom)):
+            return False
+    return True
+
+
+def _dividing(program: Program) -> tuple[SizeParameter, ...]:
+    """Size parameters, with whether the end of a range, a loop or a dimension divides by them."""
+    scope = Scope(size_parameters={p.name: p for p in program.size_parameters})
+    declared = [e for t in program.outputs if is_declarable(t, program) for e in t.shape]
+    for e in (*declared, *_bounds(program.body)):
+        note_divisors(e, scope)
+    return tuple(scope.size_parameters.values())
+
+
+def _bounds(items: Iterable[Item]) -> Iterator[Index]:
+    for item in items:
+        match item:
+            case Statement():
+                yield from (e for r in item.walked for e in (r.lower, r.upper))
+            case For(_, lower, upper, body):
+                yield from (lower, upper)
+                yield from _bounds(body)
+            case If(_, then, orelse):
+                yield from _bounds((*then, *orelse))
+
+
+# ---- as the front end has it before inference
+
+
+def _plain_items(items: Iterable[Item], numbers: Iterator[int]) -> tuple[Item, ...]:
+    """Without what inference found out about reads, which get the number of their statement as
+    their line; integers are exact in subscripts alone."""
+    found: list[Item] = []
+    for item in items:
+        match item:
+            case Statement():
+                found.append(_plain_statement(item, Span(next(numbers) + 1, 1)))
+            case For():
+                found.append(replace(item, body=_plain_items(item.body, numbers)))
+            case If():
+                then = _plain_items(item.then, numbers)
+                found.append(replace(item, then=then, orelse=_plain_items(item.orelse, numbers)))
+    return tuple(found)
+
+
+def _plain_statement(s: Statement, span: Span) -> Statement:
+    def subscript(e: Index | Expr) -> Index | Expr:
+        return e if isinstance(e, Index) else exact(e)
+
+    def exact(e: Expr) -> Expr:
+        made = rebuilt(e, exact)
+        return _read(made, span) if isinstance(made, Read) else made
+
+    def value(e: Expr) -> Expr:
+        if isinstance(e, Read):
+            return _read(replace(e, subscripts=tuple(map(subscript, e.subscripts))), span)
+        made = folded(rebuilt(e, value))
+        return replace(made, exact=False) if isinstance(made, Binary | Cast) else made
+
+    domain = tuple(r if r.at is None else replace(r, at=subscript(r.at)) for r in s.domain)
+    moves = any(r.reduced or r.at is not None for r in s.domain)
+    is_assigned = s.op == "+=" and s.initialise and not moves
+    return replace(
+        s,
+        op="=" if is_assigned else s.op,
+        initialise=s.initialise and not is_assigned,
+        domain=domain,
+        value=value(s.value),
+        exists=tuple(map(value, s.exists)),
+        given=tuple(Given(g.name, exact(g.value)) for g in s.given),
+    )
+
+
+def _read(e: Read, span: Span) -> Read:
+    return replace(e, checked=(), unwritten=None, span=span)
+
+
+# ---- meanings
+
+
+def _meaning(program: ResolvedProgram) -> ResolvedProgram:
+    """The same for texts that mean the same: without names, conversions of a type to itself and
+    other spellings of index expressions."""
+    items = tuple(map(_normal_item, program.body))
+    sizes = tuple(replace(p, divides=False) for p in program.size_parameters)
+    made = replace(program, name="", body=items, size_parameters=sizes)
+    return canonical_program(made)
+
+
+def _normal_item(item: ResolvedItem) -> ResolvedItem:
+    match item:
+        case ResolvedStatement():
+            variables = tuple(
+                v if v.at is None or isinstance(v.at, Index) else replace(v, at=normal(v.at))
+                for v in item.variables
+            )
+            return replace(
+                item,
+                variables=variables,
+                value=normal(item.value),
+                exists=tuple(map(normal, item.exists)),
+                given=tuple(Given(g.name, normal(g.value)) for g in item.given),
+            )
+        case ResolvedFor():
+            return replace(item, body=tuple(map(_normal_item, item.body)))
+        case ResolvedIf():
+            then, orelse = map(_normal_item, item.then), map(_normal_item, item.orelse)
+            return replace(item, then=tuple(then), orelse=tuple(orelse))
+    return item
+
+
+def normal(e: Expr) -> Expr:
+    made = folded(rebuilt(e, normal))
+    match made:
+        case Cast(x, dtype) if dtype_of(x) is dtype:
+            return x
+        case Cast(IndexValue(i), DType.INT64) if i == var(str(i)):
+            return IndexValue(i, DType.INT64)
+        case Binary() | Unary() | Select() if dtype_of(made) in (DType.INT32, DType.INT64):
+            parts = children(made)[-2:]
+            if all(isinstance(x, IndexValue | Const) for x in parts):
+                whole = as_index(made)
+                return made if whole is None else _index_value(whole, dtype_of(made))
+    return made
+
+
+def folded(e: Expr) -> Expr:
+    """Numbers as literals are."""
+    match e:
+        case IndexValue(i, dtype):
+            return _index_value(i, dtype)
+        case Cast(Const(value, given), dtype) if given.is_integer and dtype.is_float:
+            return Const(round_to(value, dtype.accumulator), dtype)
+    return e
+
+
+def _index_value(i: Index, dtype: DType) -> Expr:
+    known = i.as_int()
+    return IndexValue(i, dtype) if known is None else Const(known, dtype)
