@@ -60,7 +60,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         "--clock",
         choices=("wall", "thread"),
         default="wall",
-        help="thread: its own time on the core",
+        help="thread: time that its threads had a core, for one of them",
     )
     add("--quick", action="store_true", help="fewer rounds and quick peers: minutes")
     add("--no-startup", action="store_true", help="leave out the table of first results")

@@ -77,7 +77,8 @@ class Worker:
     def time(self, contestant: str, repeats: int, clock: str = "wall") -> float:
         """Milliseconds of a call: the mean of `repeats` after half as many that are not counted.
 
-        Clock `thread`: those that this thread worked, whoever else had the core meanwhile.
+        Clock `thread`: those that threads of this process worked, whoever else had the core
+        meanwhile; of several at once, all of it. (JAX computes in threads of its own.)
 
         Data that just fit the last cache are back in it after several calls only, and the one who
         had the turn before may have left them there, or have been another process.
@@ -86,7 +87,7 @@ class Worker:
         time.sleep(_SETTLE)
         for _ in range(1 + repeats // 2):
             call()
-        now = time.thread_time if clock == "thread" else time.perf_counter
+        now = time.process_time if clock == "thread" else time.perf_counter
         start = now()
         for _ in range(repeats):
             call()

@@ -61,7 +61,7 @@ def witness(s: Statement, tensors: Tensors, names: Names) -> Witness:
 def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
     """The first term that is the result, counted in the order of the summed variables."""
     t = tensors[s.target]
-    rank, end = _rank(s)
+    rank, end = _in_a_byte(s, *_rank(s))
     won = Tensor(names.fresh(f"{s.target}_at"), dtype_of(rank), t.shape, "temporary")
     tensors[won.name] = won
     is_result = Compare("eq", converted(s.value, t.dtype), Read(t.name, positions(s), t.dtype))
@@ -82,7 +82,7 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
     counts = [n for n in extents if n is not None]
     base = 0 if len(reduced) > 1 else lowers[0] or 0
     last = Const(base + prod(counts) - 1, DType.INT32)
-    rank: Expr = Binary("min", at, last, DType.INT32)
+    rank: Expr = Binary("min", converted(at, DType.INT32), last, DType.INT32)
     if base:
         rank = Binary("sub", rank, Const(base, DType.INT32), DType.INT32)
     found: dict[str, Expr] = {}
@@ -97,6 +97,17 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
             Binary("add", value, Const(lower, DType.INT32), DType.INT32) if lower else value
         )
     return found
+
+
+def _in_a_byte(s: Statement, rank: Expr, end: Expr) -> tuple[Expr, Expr]:
+    """Both in the type of least memory, if ranges are numbers and these numbers fit: as many of
+    them lie in a vector as of bytes, and a byte is never negative."""
+    lowers = [r.lower.as_int() for r in s.domain if r.reduced]
+    if len(lowers) == 1 and (lowers[0] is None or lowers[0] < 0):
+        return rank, end
+    if not isinstance(end, Const) or not 0 <= end.value <= DType.UINT8.highest:
+        return rank, end
+    return Cast(rank, DType.UINT8), Const(end.value, DType.UINT8)
 
 
 def _rank(s: Statement) -> tuple[Expr, Expr]:

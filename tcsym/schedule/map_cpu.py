@@ -34,6 +34,7 @@ from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
+from tcsym.schedule.split.assume_inside import assume_inside
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
@@ -135,7 +136,8 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
         kernel = parallelise(kernel, machine)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
-    kernel = place_allocations(bound_apart(check_rows_once(kernel, setting.names), bound))
+    kernel = check_rows_once(assume_inside(kernel, setting.names), setting.names)
+    kernel = place_allocations(bound_apart(kernel, bound))
     return Mapped(_verified(kernel), tuple(setting.record))
 
 

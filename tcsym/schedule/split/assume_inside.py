@@ -1,0 +1,119 @@
+"""Positions that are read -> not checked one by one where sizes tell that all are inside.
+
+`Y(2*i + min(at(i), 2)) += X(i)`, where `at` holds bytes: whether the least and the last of these
+are inside is asked once in front of the loops (range-check elimination by loop versioning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, ge
+from tcsym.ir.bounds import eliminate, relax
+from tcsym.ir.loops import (
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    Verify,
+    block,
+)
+from tcsym.ir.traverse import map_node, map_value, subvalues, walk
+from tcsym.ir.value_range import value_range
+from tcsym.schedule.analysis.access import subscript_variables
+from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.types import DType
+
+Position = tuple[Expr, Index]  # a subscript, and the extent of its dimension
+Inside = dict[Position, Condition]  # that all of its values are inside
+
+
+def assume_inside(kernel: Kernel, names: Names) -> Kernel:
+    """Loops that move such positions in two versions. Contract: masks and threads are final."""
+    inside: Inside = {}
+    moved = frozenset[str]()
+    sizes = frozenset(kernel.sizes)
+    for n, around in walk(kernel.body):
+        for e, extent in _positions(kernel, n):
+            ends = value_range(e)
+            if ends is None:
+                continue
+            low, high = (_bound(x, around, sizes, x is ends[1]) for x in ends)
+            if low is None or high is None:
+                continue
+            fits = all_of((ge(low, 0), ge(extent - 1, high)))
+            if fits != FALSE:
+                inside[e, extent] = all_of((fits, inside.get((e, extent), fits)))
+                moved |= subscript_variables(ends) or subscript_variables((e,))
+    if not inside:
+        return kernel
+    return replace(kernel, body=_versions(kernel, kernel.body, inside, moved, names))
+
+
+def _bound(e: Index, around: tuple[Loop, ...], sizes: frozenset[str], high: bool) -> Index | None:
+    found = eliminate(e, around, high)
+    return None if found is None else relax(found, sizes, high)
+
+
+def _positions(kernel: Kernel, n: Node) -> Iterator[Position]:
+    match n:
+        case Store() | Update() | Verify():
+            for x in subvalues(n.value):
+                if isinstance(x, Read):
+                    shape = kernel.buffer(x.tensor).shape
+                    for s, extent, checked in zip(x.subscripts, shape, x.checked):
+                        if checked and not isinstance(s, Index):
+                            yield s, extent
+        case Loop(lower=lower, at=at) if at is not None and not isinstance(at, Index):
+            if lower == ZERO:
+                yield at, n.upper
+
+
+def _versions(kernel: Kernel, n: Node, inside: Inside, moved: frozenset[str], names: Names) -> Node:
+    def go(x: Node) -> Node:
+        return _versions(kernel, x, inside, moved, names)
+
+    match n:
+        case Loop() if n.variable in moved:
+            found = [p for x, _ in walk(n) for p in _positions(kernel, x) if p in inside]
+            if not found:
+                return n
+            plain = map_node(n, lambda x: _unchecked(kernel, x, inside))
+            return Branch(all_of(inside[p] for p in found), renamed_loops(plain, names), n)
+        case Loop():
+            return replace(n, body=go(n.body))
+        case Block(body):
+            return block(*map(go, body))
+        case Branch(c, then, orelse):
+            return Branch(c, go(then), None if orelse is None else go(orelse))
+        case _:
+            return n
+
+
+def _unchecked(kernel: Kernel, n: Node, inside: Inside) -> Node | None:
+    def read(v: Value) -> Value:
+        if not isinstance(v, Read) or not any(v.checked):
+            return v
+        dims = zip(v.subscripts, kernel.buffer(v.tensor).shape, v.checked)
+        left = tuple(checked and (e, extent) not in inside for e, extent, checked in dims)
+        return replace(v, checked=left if any(left) else ())
+
+    match n:
+        case Store() | Update():
+            return replace(n, value=map_value(n.value, read, lambda i: i))
+        case Verify(Read() as r):
+            left = map_value(r, read, lambda i: i)
+            assert isinstance(left, Read)
+            return replace(n, value=left) if left.checked or r.unwritten is not None else None
+        case Loop(at=at) if at is not None and (at, n.upper) in inside and n.lower == ZERO:
+            assert not isinstance(at, Index) and dtype_of(at) is DType.INT64
+            return replace(n, at=None, value=at)
+        case _:
+            return n
