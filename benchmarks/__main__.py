@@ -6,7 +6,8 @@
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
 `against COMMIT`: another commit beside these files, one thread;
 `network`: a network with planned memory beside torch;
-`train`: backward passes beside torch autograd and JAX, the rest as in the suite.
+`train`: backward passes beside torch autograd and JAX, the rest as in the suite; with
+`--part layers`, forward and backward passes of the gallery's layers.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, LARGE, RAGGED, STEPS, SUITE, TRAINING
+from benchmarks.suite import CALL, CASES, LARGE, LAYERS, RAGGED, STEPS, SUITE, TRAINING
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
+TRAINED = ("training", "layers")  # parts of backward passes
 _RANDOM_ROWS = {False: 50, True: 4}
 
 
@@ -46,7 +48,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--only", nargs="+", default=[], metavar="TEXT", help="kernels whose name or row has one")
     add(
         "--part",
-        choices=("suite", "other", "all", "recurrent", "ragged", "training"),
+        choices=("suite", "other", "all", "recurrent", "ragged", "training", "layers"),
         default="all",
         help="kernels of the suite",
     )
@@ -76,9 +78,9 @@ def chosen_peers(arguments: argparse.Namespace) -> list[str]:
         unknown = [p for p in wanted if p not in PEERS]
         if unknown:
             raise SystemExit(f"unknown peer `{unknown[0]}`, it is one of {', '.join(PEERS)}")
-        ours = "tcsym-train" if arguments.part == "training" else "tcsym"
+        ours = "tcsym-train" if arguments.part in TRAINED else "tcsym"
         return [ours, *(p for p in wanted if p != ours)]
-    part = "training" if arguments.part == "training" else ""
+    part = "training" if arguments.part in TRAINED else ""
     return [
         name
         for name, peer in PEERS.items()
@@ -96,6 +98,7 @@ def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
         "recurrent": STEPS,
         "ragged": RAGGED,
         "training": TRAINING,
+        "layers": LAYERS,
     }
     is_brief = arguments.quick and not arguments.only and arguments.part == "all"
     cases = SUITE if is_brief else parts[arguments.part]

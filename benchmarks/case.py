@@ -75,7 +75,7 @@ class Case(Struct, frozen=True):
 
     goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these, or
         `recurrent`: a grid of steps and batches; `ragged`: ranges and positions that are data;
-        `training`: the backward pass of another.
+        `training`: the backward pass of another; `layers`: forward and backward of one.
     reference: numpy, on the arrays as libraries see them (`library_dims`: shapes of inputs, by
         position, that differ from those of the text; the memory is the same).
     flops: useful operations. traffic: compulsory bytes; empty: all inputs and outputs once.
@@ -85,14 +85,14 @@ class Case(Struct, frozen=True):
     """
 
     name: str
-    goal: Literal["contractions", "others"]
+    goal: Literal["contractions", "others", "layers"]
     text: str
     inputs: tuple[Input, ...]
     reference: Callable[..., Any]
     flops: str
     sizes: Mapping[str, Sizes]
     ranges: Mapping[str, Draw]
-    part: Literal["suite", "other", "recurrent", "ragged", "training"] = "suite"
+    part: Literal["suite", "other", "recurrent", "ragged", "training", "layers"] = "suite"
     traffic: str = ""
     library_dims: Mapping[int, str] = field(default_factory=dict)
     tolerance: float = 5e-4

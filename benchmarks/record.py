@@ -13,7 +13,7 @@ from benchmarks.statistics import LEAST_ROUNDS, geometric_mean, least, median, r
 
 SCHEMA = 1
 GOALS = {"contractions": (1.05, 0.9), "others": (1.5, 1.0), "substituted": (0.97, 0.9)}
-TRAINING_GOALS = {"contractions": (1.0, 0.85), "others": (1.3, 0.9)}
+TRAINING_GOALS = {"contractions": (1.0, 0.85), "others": (1.3, 0.9), "layers": (1.0, 0.75)}
 RANDOM_GOAL = (1.0, 0.75)
 
 Record = dict[str, Any]
@@ -102,6 +102,27 @@ def summary(rows: Iterable[Record], is_random: bool) -> list[Record]:
     ]
 
 
+def by_peer(rows: Iterable[Record]) -> list[Record]:
+    """Geometric mean and worst of each peer's time over ours, by class and threads."""
+    groups: dict[tuple[str, int, str], list[tuple[float, str]]] = {}
+    for r in rows:
+        for peer, found in r["ratios"].items():
+            key = (r["class"], r["threads"], peer)
+            groups.setdefault(key, []).append((found["value"], r["label"]))
+    return [
+        {
+            "class": kind,
+            "threads": threads,
+            "peer": peer,
+            "rows": len(values),
+            "mean": geometric_mean(v for v, _ in values),
+            "worst": min(values)[0],
+            "worst_at": min(values)[1],
+        }
+        for (kind, threads, peer), values in sorted(groups.items())
+    ]
+
+
 def by_kernel(rows: Iterable[Record]) -> list[Record]:
     """Over the sizes of each kernel: geometric mean of (best peer's time / ours), and the worst."""
     groups: dict[tuple[str, int], list[tuple[float, str]]] = {}
@@ -127,7 +148,7 @@ def _group_record(
     part: str, kind: str, threads: int, values: Sequence[tuple[float, str]], is_random: bool
 ) -> Record:
     name = kind.partition(":")[0]
-    goals = TRAINING_GOALS if part == "training" else GOALS
+    goals = TRAINING_GOALS if part in ("training", "layers") else GOALS
     goal = RANDOM_GOAL if is_random and name != "substituted" else goals[name]
     worst, where = min(values)
     return {

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.contestant import writes_to_given
 from benchmarks.peers import OURS
-from benchmarks.record import by_kernel
+from benchmarks.record import by_kernel, by_peer
 from benchmarks.startup import startup_line
 
 Record = Mapping[str, Any]
@@ -110,6 +110,18 @@ def summary_table(groups: Iterable[Record]) -> Table:
     return table
 
 
+def peer_table(rows: Iterable[Record]) -> Table:
+    """Each peer alone."""
+    table = Table(title="by peer: its time over ours, geometric mean and worst")
+    for column in ("class", "threads", "peer", "rows", "mean", "worst", "worst at"):
+        left = column in ("class", "peer", "worst at")
+        table.add_column(column, justify="left" if left else "right")
+    for g in by_peer(rows):
+        figures = (f"{g['mean']:.2f}", f"{g['worst']:.2f}", g["worst_at"])
+        table.add_row(g["class"], str(g["threads"]), g["peer"], str(g["rows"]), *figures)
+    return table
+
+
 def kernel_table(rows: Iterable[Record]) -> Table:
     """Over all sizes of each kernel."""
     table = Table(title="by kernel: best peer's time over ours, geometric mean and worst")
@@ -184,6 +196,7 @@ def print_tables(record: Record, console: Console) -> None:
     if record["startup"]["call"]:
         console.print(call_table(record))
     console.print(kernel_table(rows))
+    console.print(peer_table(rows))
     console.print(summary_table(record["summary"]))
     for line in failure_lines(rows):
         console.print(line, markup=False, highlight=False)

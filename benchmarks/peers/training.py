@@ -1,4 +1,7 @@
-"""Backward passes: ours and torch's by autograd of one recorded call, JAX's by a compiled one."""
+"""Backward passes: ours and torch's by autograd of one recorded call, JAX's by a compiled one.
+
+Steps of layers record a call and go back through it.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +15,44 @@ import torch
 from benchmarks.case import as_tuple
 from benchmarks.contestant import Contestant, Maker, Problem
 from benchmarks.peers.with_tcsym import symbolic
-from benchmarks.peers.with_torch import plain_function
-from benchmarks.suite.training import base_name, gradients_of
+from benchmarks.suite.training import SUFFIX_OF_STEPS, base_name, gradients_of, in_torch
 from tcsym.runtime.background import settle
 
 Function = Callable[..., Any]
 
 
-def _by_autograd(function: Function, arrays: tuple[Any, ...], threads: int) -> Contestant:
-    torch.set_num_threads(threads)
+def _by_autograd(function: Function, problem: Problem, arrays: tuple[Any, ...]) -> Contestant:
+    torch.set_num_threads(problem.threads)
     leaves = [torch.from_numpy(a) for a in arrays]
     wanted = [x.requires_grad_() for x in leaves if x.is_floating_point()]
-    results = tuple(y for y in as_tuple(function(*leaves)) if y.requires_grad)
+
+    def forward() -> tuple[Any, ...]:
+        return tuple(y for y in as_tuple(function(*leaves)) if y.requires_grad)
+
+    results = forward()
     given = [torch.from_numpy(g) for g in gradients_of(results)]
 
-    def run() -> Any:
-        return torch.autograd.grad(results, wanted, given, retain_graph=True, allow_unused=True)
+    def back(results: tuple[Any, ...], again: bool) -> Any:
+        return torch.autograd.grad(results, wanted, given, retain_graph=again, allow_unused=True)
 
     def in_numpy(found: Any) -> tuple[Any, ...]:
         return tuple(
             np.zeros(x.shape, np.float32) if g is None else g.numpy() for g, x in zip(found, wanted)
         )
 
-    return Contestant(run, in_numpy, settle)
+    if problem.case.name.endswith(SUFFIX_OF_STEPS):
+        return Contestant(lambda: back(forward(), False), in_numpy, settle)
+    return Contestant(lambda: back(results, True), in_numpy, settle)
 
 
 def ours(problem: Problem) -> Iterator[tuple[str, Maker]]:
     kernel = symbolic(problem.case.text, problem.target)
-    yield "tcsym", lambda: _by_autograd(kernel, problem.arrays, problem.threads)
+    yield "tcsym", lambda: _by_autograd(kernel, problem, problem.arrays)
 
 
 def eager(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    function = plain_function(base_name(problem.case.name))
-    yield "torch", lambda: _by_autograd(function, problem.library_arrays, problem.threads)
+    function = in_torch(problem.case.name)
+    yield "torch", lambda: _by_autograd(function, problem, problem.library_arrays)
 
 
 @lru_cache(None)
@@ -54,16 +62,17 @@ def _compiled(name: str) -> Function:
 
     torch._dynamo.config.recompile_limit = 1000  # never fall back to eager
     torch._functorch.config.donated_buffer = False  # the graph is kept
-    return torch.compile(plain_function(name), dynamic=False)
+    return torch.compile(in_torch(name), dynamic=False)
 
 
 def compiled(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    function = _compiled(base_name(problem.case.name))
-    yield "compile", lambda: _by_autograd(function, problem.library_arrays, problem.threads)
+    function = _compiled(problem.case.name)
+    yield "compile", lambda: _by_autograd(function, problem, problem.library_arrays)
 
 
 def in_jax(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    yield "jax", lambda: _pulled(problem)
+    if not problem.case.name.endswith(SUFFIX_OF_STEPS):
+        yield "jax", lambda: _pulled(problem)
 
 
 def _pulled(problem: Problem) -> Contestant:

@@ -3,7 +3,8 @@
 `LARGE` are programs of many statements: their start-up is measured, not their speed. `STEPS` are
 recurrent layers over a grid of steps and batches, measured by `--part recurrent`.
 `RAGGED` have ranges and positions that are data: `--part ragged`. `TRAINING` are backward passes
-of them all: `./dev bench train`.
+of them all: `./dev bench train`. `LAYERS` are forward and backward passes of the gallery's layers:
+`./dev bench train --part layers`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from benchmarks.suite import (
     contractions,
     convolutions,
     large,
+    layers,
     memory,
     norms,
     ragged,
@@ -45,4 +47,5 @@ STEPS = steps.CASES
 RAGGED = ragged.CASES
 SUITE = tuple(case for case in CASES if case.part == "suite")
 TRAINING = training.backward_cases(CASES)
-BY_NAME = {c.name: c for c in (*CASES, *LARGE, *STEPS, *RAGGED, *TRAINING, CALL)}
+LAYERS = layers.LAYERS
+BY_NAME = {c.name: c for c in (*CASES, *LARGE, *STEPS, *RAGGED, *TRAINING, *LAYERS, CALL)}

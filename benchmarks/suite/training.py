@@ -5,7 +5,7 @@ Right is what torch's own functions give in float64. A pass counts for twice the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from benchmarks.case import Case, as_tuple
 
 SUFFIX = " backward"
+SUFFIX_OF_STEPS = " step"  # forward and backward, of a layer of the gallery
 _LOW = ("half_matmul", "bfloat_linear")  # torch sums these in their own type
 _NO_PEER = ("ragged_bag", "segment_sum", "csr_dense", "mixture")  # torch has no gradient there
 _VIEWS = ("rowsum", "colsum", "transpose", "permute")  # torch answers with strides, for nothing
@@ -21,6 +22,16 @@ _VIEWS = ("rowsum", "colsum", "transpose", "permute")  # torch answers with stri
 
 def backward_cases(cases: Iterable[Case]) -> tuple[Case, ...]:
     return tuple(_backward(c) for c in cases if _has_gradient(c))
+
+
+def in_torch(name: str) -> Callable[..., Any]:
+    """What is differentiated."""
+    from benchmarks.peers.torch_layers import LAYERS
+    from benchmarks.peers.with_torch import plain_function
+
+    if name.endswith(SUFFIX_OF_STEPS):
+        return LAYERS[name.removesuffix(SUFFIX_OF_STEPS)]
+    return plain_function(base_name(name))
 
 
 def base_name(name: str) -> str:
@@ -51,11 +62,9 @@ def in_double(name: str, arrays: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     """Gradients by torch."""
     import torch
 
-    from benchmarks.peers.with_torch import plain_function
-
     leaves = [torch.from_numpy(a.astype(np.float64) if is_float(a) else a) for a in arrays]
     wanted = [x.requires_grad_() for x in leaves if x.is_floating_point()]
-    results = as_tuple(plain_function(name)(*leaves))
+    results = as_tuple(in_torch(name)(*leaves))
     results = tuple(y for y in results if y.is_floating_point())
     given = [torch.from_numpy(g.astype(np.float64)) for g in gradients_of(results)]
     found = torch.autograd.grad(results, wanted, given, allow_unused=True)

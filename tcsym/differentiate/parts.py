@@ -90,6 +90,7 @@ class _Parts(Struct):
             and plain <= domain.keys()
             and any(used == {str(i) for i in r.subscripts} for r in found)
             and all(_is_box(domain[v]) for v in used)
+            and not any(domain[v].upper.variables() & domain.keys() for v in used)
         )
 
     def _named(self, e: Expr) -> Statement:

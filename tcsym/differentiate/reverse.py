@@ -196,7 +196,8 @@ class Reverse(Struct):
     def _contribute(self, term: Term) -> None:
         home = max(self.activity.home(term.tensor, self.loops), self._least_home(term))
         is_now = term.tensor in self.opened
-        guard, lengths = term.guard, self.segmented.lengths
+        outside: Expr = TRUTH
+        lengths = self.segmented.lengths
         whole = [lengths[f.variable][1] for f in self.loops[home:] if f.variable in lengths]
         made = self.activity.definitions.get(term.tensor, ())
         around = () if is_now or len(made) != 1 else made[0].arms  # of where it is defined, too
@@ -204,12 +205,18 @@ class Reverse(Struct):
             if frame.guard is None or frame.guard in whole or frame.arm in around:
                 continue
             if frame.depth > home or not is_now:
-                guard = both(truth(frame.guard), guard)
+                outside = both(truth(frame.guard), outside)
         summed = [
             Range(f.variable, f.lower, lengths.get(f.variable, (f.upper,))[0], True)
             for f in self.loops[home:]
         ]
-        term = self._scattered(replace(term, guard=guard, domain=(*summed, *term.domain)))
+        won = term.won
+        if won is not None:  # known at all points, if nothing is asked, and not in one segment only
+            known = outside == TRUTH and not (self.loops and self.segmented.inner)
+            won = replace(won, domain=(*summed, *won.domain)) if known else None
+        guard = both(outside, term.guard)
+        term = replace(term, guard=guard, domain=(*summed, *term.domain), won=won)
+        term = self._scattered(term)
         if not is_now:
             self.pending.setdefault(term.tensor, []).append(term)
             return

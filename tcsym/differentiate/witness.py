@@ -21,6 +21,7 @@ from tcsym.differentiate.algebra import (
     select,
 )
 from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import is_at_least
 from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
     Binary,
@@ -44,8 +45,8 @@ _MOST = (1 << 31) - 1  # no index is this large
 class Witness(Struct, frozen=True):
     """`statements` belong behind the reduction; a term gets `share` of the result's gradient.
 
-    winner: where the one term is that has all of it, if ranges are numbers: summed variable -> its
-    value. exists: whether there is one.
+    winner: where the one term is that has all of it, if ranges are numbers, or it is one range that
+    is not empty: summed variable -> its value. exists: whether there is one.
     """
 
     statements: tuple[Statement, ...]
@@ -77,14 +78,14 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
     reduced = [r for r in s.domain if r.reduced]
     extents = [(r.upper - r.lower).as_int() for r in reduced]
     lowers = [r.lower.as_int() for r in reduced]
+    at = converted(at, DType.INT32)
+    if len(reduced) == 1 and not s.given and _has_terms(s, reduced[0]):
+        last = index_value(reduced[0].upper - 1)
+        return {reduced[0].variable: Binary("min", at, last, DType.INT32)}
     if s.given or None in lowers or any(n is None or n < 1 for n in extents):
         return {}
     counts = [n for n in extents if n is not None]
-    base = 0 if len(reduced) > 1 else lowers[0] or 0
-    last = Const(base + prod(counts) - 1, DType.INT32)
-    rank: Expr = Binary("min", converted(at, DType.INT32), last, DType.INT32)
-    if base:
-        rank = Binary("sub", rank, Const(base, DType.INT32), DType.INT32)
+    rank: Expr = Binary("min", at, Const(prod(counts) - 1, DType.INT32), DType.INT32)
     found: dict[str, Expr] = {}
     for k, r in enumerate(reduced):
         value, stride = rank, prod(counts[k + 1 :])
@@ -97,6 +98,13 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
             Binary("add", value, Const(lower, DType.INT32), DType.INT32) if lower else value
         )
     return found
+
+
+def _has_terms(s: Statement, summed: Range) -> bool:
+    """Every element has some: there are any, or no elements where there are none."""
+    extent = summed.upper - summed.lower
+    others = (r.upper - r.lower for r in s.domain if not r.reduced)
+    return extent in others or is_at_least(extent, 1, {})
 
 
 def _in_a_byte(s: Statement, rank: Expr, end: Expr) -> tuple[Expr, Expr]:

@@ -637,6 +637,24 @@ def test_gradients_that_are_0_are_not_made() -> None:
     assert norm.count("dmean(n) +=") == 1 and norm.count("rsqrt") == 1
 
 
+def test_parts_are_not_made_over_ranges_that_use_other_indices() -> None:
+    text = "def f(double(L,L) A, double(L) m) -> (O) { "
+    text += "O(l) +=! exp(A(l,s) - m(l)) * A(s,l) where s in 0:l+1 }"
+    for n in (0, 1, 4):
+        assert disagreement(text, {"L": n}) == ""
+
+
+def test_one_index_that_has_all_of_a_gradient_gets_it_where_it_stands() -> None:
+    text = """def f(double(T,S) E, double(S,S) A) -> (V) {
+      for t in T {
+        if t == 0 { V(t,j) = E(t,j) } else { V(t,j) max=! V(t-1,i) + A(i,j) }
+      }
+    }"""
+    assert "min(V_at(" in tcsym.define(text).f.grad(recompute="none").source
+    for n in (0, 1, 4):
+        assert disagreement(text, {"T": 3, "S": n}) == ""
+
+
 def test_counts_of_ranges_that_may_be_empty_cancel_nothing() -> None:
     text = "def f(double(N) X, double(N) Z) -> (Y) { c +=! X(0) where k in 0:N-2 "
     text += "Y(i) = (c - X(0) * (N - 2)) * Z(i) }"
