@@ -34,11 +34,10 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, LARGE, LAYERS, RAGGED, STEPS, SUITE, TRAINING
+from benchmarks.suite import CALL, CASES, LARGE, LAYERS, RAGGED, STEPS, SUITE, TRAINED, TRAINING
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
-TRAINED = ("training", "layers")  # parts of backward passes
 _RANDOM_ROWS = {False: 50, True: 4}
 
 

@@ -48,4 +48,5 @@ RAGGED = ragged.CASES
 SUITE = tuple(case for case in CASES if case.part == "suite")
 TRAINING = training.backward_cases(CASES)
 LAYERS = layers.LAYERS
+TRAINED = ("training", "layers")  # parts of which gradients are measured
 BY_NAME = {c.name: c for c in (*CASES, *LARGE, *STEPS, *RAGGED, *TRAINING, *LAYERS, CALL)}
