@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.differentiate.algebra import constant, select, truth
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import is_at_least
 from tcsym.differentiate.single import Single
+from tcsym.differentiate.terms import extents_of
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -35,7 +37,7 @@ from tcsym.frontend.program import (
     rebuilt,
     variables_of,
 )
-from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.expr import ZERO, Index, ge, var
 
 
 def with_parts(single: Single, names: Names) -> Single:
@@ -90,13 +92,24 @@ class _Parts(Struct):
             and plain <= domain.keys()
             and any(used == {str(i) for i in r.subscripts} for r in found)
             and all(_is_box(domain[v]) for v in used)
-            and not any(domain[v].upper.variables() & domain.keys() for v in used)
         )
+
+    @property
+    def _moving(self) -> set[str]:
+        return {r.variable for r in self.statement.walked}
 
     def _named(self, e: Expr) -> Statement:
         used = variables_of(e)
         domain = [replace(r, reduced=False) for r in self.statement.walked if r.variable in used]
         target = self.statement.target
+        whole = next(
+            r for r in reads(e) if {str(i) for i in r.subscripts} == {*used} & self._moving
+        )
+        extents = extents_of(whole.subscripts, self.tensors[whole.tensor].shape)
+        for k, r in enumerate(domain):
+            if r.upper.variables() & self._moving:  # a triangle: the rest of the box is 0
+                e = select(truth(ge(r.upper - 1, var(r.variable))), e, constant(0.0, dtype_of(e)))
+                domain[k] = replace(r, upper=extents[r.variable])
         shape = tuple([r.upper for r in domain])
         t = Tensor(self.names.fresh(f"{target}_part"), dtype_of(e), shape, "temporary")
         self.tensors[t.name] = t
