@@ -67,7 +67,13 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--no-startup", action="store_true", help="leave out the table of first results")
     add("--json", type=Path, help="write the record there")
     add("--picture", type=Path, help="draw the ratios there (.svg or .png; needs matplotlib)")
-    add("--report", type=Path, nargs="+", metavar="JSON", help="write docs/notes/measurements.md")
+    add(
+        "--report",
+        type=Path,
+        nargs="+",
+        metavar="JSON",
+        help="write docs/notes/measurements.md, of `train` the table in docs/performance.md",
+    )
     return parser.parse_args(given)
 
 
@@ -206,9 +212,9 @@ def main() -> None:
         given = ["--part", "training", "--no-startup", *given[1:]]
     arguments = arguments_of(given)
     if arguments.report:
-        from benchmarks.report import write_report
+        from benchmarks.report import write_report, write_training
 
-        write_report(arguments.report)
+        (write_training if arguments.part in TRAINED else write_report)(arguments.report)
         return
     record = measure(arguments)
     from rich.console import Console

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.merge import merged
 from benchmarks.picture import draw
-from benchmarks.record import RANDOM_GOAL, SCHEMA
+from benchmarks.record import RANDOM_GOAL, SCHEMA, by_peer
 from benchmarks.startup import startup_line
 from benchmarks.statistics import geometric_mean
 from benchmarks.tables import call_cells, failure_lines, rate_text
@@ -21,6 +21,8 @@ from benchmarks.tables import call_cells, failure_lines, rate_text
 PAGE = Path("docs/notes/measurements.md")
 MARKER = "<!-- Below: made by ./dev bench -->\n"
 Record = Mapping[str, Any]
+TRAINING_PAGE = Path("docs/performance.md")
+TRAINING_MARKER = "<!-- made by ./dev bench train --report -->"
 _LEAST = RANDOM_GOAL[1]
 
 
@@ -45,6 +47,31 @@ def write_report(paths: Sequence[Path], page: Path = PAGE) -> None:
         draw(record, picture)
         parts.append(report_text(record, picture.name))
     page.write_text(head + MARKER + "\n" + "\n".join(parts))
+
+
+def write_training(paths: Sequence[Path], page: Path = TRAINING_PAGE) -> None:
+    """Rewrites the table of backward passes on the page."""
+    head, _, rest = page.read_text().partition(TRAINING_MARKER)
+    _, end, tail = rest.partition("\n\n")
+    lines = training_lines(merged(read_record(path) for path in paths))
+    table = "\n".join(lines).rstrip("\n")
+    page.write_text(f"{head}{TRAINING_MARKER}\n{table}{end}{tail}")
+
+
+def training_lines(records: Iterable[Record]) -> list[str]:
+    """A line for each class, choice of sizes and number of threads: means and worst by peer."""
+    peers = {"torch": "torch", "compile": "torch.compile", "jax": "JAX"}
+    cells = []
+    for record in records:
+        best = {(g["class"], g["threads"]): g for g in record["summary"]}
+        found = {(g["class"], g["threads"], g["peer"]): g for g in by_peer(record["rows"])}
+        for (kind, threads), g in sorted(best.items()):
+            alone = (found.get((kind, threads, p)) for p in peers)
+            figures = [f"{a['mean']:.2f} ({a['worst']:.2f})" if a else "" for a in alone]
+            total = f"{g['mean']:.2f} ({g['worst']:.2f})"
+            cells.append([kind, record["sizes"], threads, g["rows"], *figures, total])
+    columns = ["", "sizes", "threads", "rows", *peers.values(), "the best of them"]
+    return _table(columns, cells)
 
 
 def report_text(record: Record, picture: str) -> str:

@@ -16,7 +16,13 @@ from benchmarks.machine import Guard, Level, Machine, lanes_of
 from benchmarks.merge import merged
 from benchmarks.picture import draw
 from benchmarks.record import SCHEMA, row_record, summary
-from benchmarks.report import MARKER, read_record, write_report
+from benchmarks.report import (
+    MARKER,
+    TRAINING_MARKER,
+    read_record,
+    write_report,
+    write_training,
+)
 from benchmarks.sizes import Row, suite_rows
 from benchmarks.suite import BY_NAME, SUITE
 from benchmarks.surroundings import environment_for
@@ -185,6 +191,17 @@ def test_picture_and_report(made: dict[str, Any], tmp_path: Path) -> None:
     assert (tmp_path / "performance-suite-cpu.svg").read_text().startswith("<?xml")
     with pytest.raises(SystemExit, match="nothing to draw"):
         draw({**record_of(made), "rows": []}, tmp_path / "x.svg")
+
+
+def test_table_of_backward_passes(made: dict[str, Any], tmp_path: Path) -> None:
+    record, page = tmp_path / "r.json", tmp_path / "performance.md"
+    record.write_text(json.dumps(record_of({**made, "substituted": {}})))
+    page.write_text("by hand\n" + TRAINING_MARKER + "\n\nby hand, too\n")
+    for _ in range(2):
+        write_training([record], page)
+        text = page.read_text()
+        assert text.startswith("by hand\n") and text.endswith("|\n\nby hand, too\n")
+        assert text.count("| others | suite | 1 | 1 | 1.50 (1.50) |") == 1
 
 
 def test_random_sizes_are_reported_by_kernel(made: dict[str, Any], tmp_path: Path) -> None:
