@@ -624,7 +624,7 @@ def test_bounds_of_rounded_results_are_not() -> None:
 def test_of_windows_that_do_not_overlap_one_is_read() -> None:
     text = "def f(float(N) X) -> (Y) {{ Y(i) max=! X(2*i + k) where k in 0:{} }}"
     apart, overlapping = (tcsym.define(text.format(k)).f.grad().source for k in (2, 3))
-    assert "dX(i) = " in apart and "dX(2*i + min(Y_at(i), 2)) +=! " in overlapping
+    assert "dX(i) = " in apart and "dX(2*i + min(int32(Y_at(i)), 2)) +=! " in overlapping
     assert "uint8(3)" in overlapping
 
 
