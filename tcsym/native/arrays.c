@@ -43,7 +43,7 @@ bool tcsym_read_call(Call *call, PyObject *names) {
             call->arrays[k].library = OTHER;
             continue;
         }
-        tcsym_read_array(call->given[k], call->arrays + k, call->rooms[k]);
+        tcsym_read_array(call->given[k], call->arrays + k, call->rooms[k], &call->held);
         exchanged |= call->arrays[k].library == EXCHANGED;
     }
     return call->is_read = call->is_read && !(exchanged && is_busy());
@@ -182,10 +182,6 @@ static bool needs_no_gradient(PyObject *tensor) {
            is_false(PyObject_CallNoArgs(exchange.grad_is_enabled));
 }
 
-static uint32_t code_of(DLDataType type) {
-    return type.code | (uint32_t)type.bits << 8 | (uint32_t)type.lanes << 16;
-}
-
 bool tcsym_is_dense(const Array *array) {
     int64_t expected = 1;
     bool dense = true;
@@ -259,7 +255,7 @@ bool tcsym_note_written(PyObject *object, Library library) {
 
 /* ---- arrays */
 
-void tcsym_read_array(PyObject *object, Array *array, int64_t *room) {
+void tcsym_read_array(PyObject *object, Array *array, int64_t *room, PyObject **held) {
     array->library = OTHER;
     if (PyArray_CheckExact(object)) {
         PyArrayObject *found = (PyArrayObject *)object;
@@ -281,7 +277,7 @@ void tcsym_read_array(PyObject *object, Array *array, int64_t *room) {
                (Py_IS_TYPE(object, exchange.types[0]) || Py_IS_TYPE(object, exchange.types[1]))) {
         if (read_exchanged(object, array))
             array->library = EXCHANGED;
-    } else if (tcsym_is_described(object) && tcsym_read_described(object, array, room)) {
+    } else if (tcsym_read_described(object, array, room, held)) {
         array->library = DESCRIBED;
     }
 }

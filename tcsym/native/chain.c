@@ -207,13 +207,14 @@ static PyObject *chain_vectorcall(PyObject *self, PyObject *const *args, size_t 
     call.args = args;
     call.n_args = PyVectorcall_NARGS(n_args);
     call.keywords = keywords;
-    call.names = NULL;
+    call.names = call.held = NULL;
     PyObject *result = NULL;
     Py_INCREF(self);
     if (tcsym_read_call(&call, c->names))
         result = alone(c, &call);
     if (!result && !PyErr_Occurred())
         result = tcsym_pass_on(c->slow, &call);
+    Py_XDECREF(call.held);
     Py_DECREF(self);
     return result;
 }

@@ -1,4 +1,5 @@
-/* Arrays on devices that describe themselves by `__cuda_array_interface__`, and new ones beside them.
+/* Arrays on devices that describe themselves, by `__cuda_array_interface__` or by DLPack's capsules
+ * alone, and new ones beside them.
  *
  * Python names the types that are read here, once a call with such arrays came through it; it makes
  * new arrays, too, in the kind of the arguments. */
@@ -10,11 +11,15 @@ typedef int PointerAttribute(void *data, int attribute, uint64_t pointer);
 enum { DEVICE_ORDINAL = 9 }; /* of cuda.h */
 
 static struct {
-    PyTypeObject *types[MOST_TYPES];
+    struct {
+        PyTypeObject *type;
+        int has_interface; /* else it is read by capsules */
+    } types[MOST_TYPES];
     int n_types;
     PyObject *make;
     PointerAttribute *attribute; /* null: there is one device */
-    PyObject *interface, *data, *shape, *typestr, *strides, *stream, *mask; /* names */
+    PyObject *interface, *data, *shape, *typestr, *strides, *stream, *mask, *capsule; /* names */
+    PyObject *legacy, *version, *settings; /* what `__dlpack__` is given, by names */
 } described;
 
 /* set_described(make, attribute): who makes arrays, and how the driver tells a pointer's device */
@@ -29,34 +34,44 @@ PyObject *tcsym_set_described(PyObject *module, PyObject *args) {
     } names[] = {{&described.interface, "__cuda_array_interface__"}, {&described.data, "data"},
                  {&described.shape, "shape"},     {&described.typestr, "typestr"},
                  {&described.strides, "strides"}, {&described.stream, "stream"},
-                 {&described.mask, "mask"}};
+                 {&described.mask, "mask"},       {&described.capsule, "__dlpack__"}};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
             return NULL;
+    if (!described.settings) {
+        described.legacy = PyLong_FromLong(LEGACY_STREAM);
+        described.version = Py_BuildValue("(ii)", DLPACK_MAJOR, 0);
+        if (!described.legacy || !described.version ||
+            !(described.settings = Py_BuildValue("(Os)", described.stream, "max_version")))
+            return NULL;
+    }
     Py_XSETREF(described.make, Py_NewRef(make));
     described.attribute = (PointerAttribute *)(uintptr_t)attribute;
     Py_RETURN_NONE;
 }
 
-/* describe(type): whether its instances are read here from now on */
-PyObject *tcsym_describe(PyObject *module, PyObject *type) {
-    if (!PyType_Check(type) || !described.make)
-        Py_RETURN_FALSE;
-    for (int k = 0; k < described.n_types; k++)
-        if (described.types[k] == (PyTypeObject *)type)
-            Py_RETURN_TRUE;
-    if (described.n_types == MOST_TYPES)
-        Py_RETURN_FALSE;
-    described.types[described.n_types] = (PyTypeObject *)Py_NewRef(type); /* as long as we live */
-    described.n_types++;
-    Py_RETURN_TRUE;
+static int place_of(PyTypeObject *type) {
+    int k = described.n_types;
+    while (k-- > 0 && described.types[k].type != type)
+        ;
+    return k;
 }
 
-bool tcsym_is_described(PyObject *object) {
-    for (int k = 0; k < described.n_types; k++)
-        if (Py_IS_TYPE(object, described.types[k]))
-            return true;
-    return false;
+/* describe(type, has_interface): whether its instances are read here from now on */
+PyObject *tcsym_describe(PyObject *module, PyObject *args) {
+    PyObject *type;
+    int has_interface;
+    if (!PyArg_ParseTuple(args, "O!p:describe", &PyType_Type, &type, &has_interface))
+        return NULL;
+    if (!described.make)
+        Py_RETURN_FALSE;
+    if (place_of((PyTypeObject *)type) < 0) {
+        if (described.n_types == MOST_TYPES)
+            Py_RETURN_FALSE;
+        described.types[described.n_types].type = (PyTypeObject *)Py_NewRef(type); /* for ever */
+        described.types[described.n_types++].has_interface = has_interface;
+    }
+    Py_RETURN_TRUE;
 }
 
 static PyObject *item(PyObject *interface, PyObject *name) {
@@ -102,27 +117,30 @@ static bool read_memory(PyObject *data, Array *array) {
     return true;
 }
 
-static bool read_layout(PyObject *shape, PyObject *strides, Array *array, int64_t *room) {
-    if (!shape || !PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) > MOST_RANK)
-        return false;
-    array->rank = (int)PyTuple_GET_SIZE(shape);
+/* `strides` are there or null, for a dense array; `unit`: bytes of what they count. */
+static bool set_layout(Array *array, const int64_t *extents, const int64_t *strides, int64_t unit,
+                       int64_t *room) {
     array->extents = room;
     array->strides = room + MOST_RANK;
-    if (!read_numbers(shape, array->rank, room) ||
-        (strides && !read_numbers(strides, array->rank, room + MOST_RANK)))
-        return false;
     int64_t dense = 1;
-    for (int d = array->rank; d-- > 0; dense *= room[d]) {
-        int64_t *stride = room + MOST_RANK + d;
-        if (!strides)
-            *stride = dense;
-        else if (*stride % array->unit)
+    for (int d = array->rank; d-- > 0; dense *= extents[d]) {
+        room[d] = extents[d];
+        if (strides && strides[d] * unit % array->unit)
             return false;
-        else
-            *stride /= array->unit;
+        room[MOST_RANK + d] = strides ? strides[d] * unit / array->unit : dense;
     }
     array->dense = tcsym_is_dense(array);
     return true;
+}
+
+static bool read_layout(PyObject *shape, PyObject *strides, Array *array, int64_t *room) {
+    Room found;
+    if (!shape || !PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) > MOST_RANK)
+        return false;
+    array->rank = (int)PyTuple_GET_SIZE(shape);
+    return read_numbers(shape, array->rank, found) &&
+           (!strides || read_numbers(strides, array->rank, found + MOST_RANK)) &&
+           set_layout(array, found, strides ? found + MOST_RANK : NULL, 1, room);
 }
 
 /* One that says nothing of a stream is of the default one, as versions before 3 are. */
@@ -137,7 +155,7 @@ static bool read_stream(PyObject *interface, Array *array) {
     return handle != 0;
 }
 
-bool tcsym_read_described(PyObject *object, Array *array, int64_t *room) {
+static bool read_interface(PyObject *object, Array *array, int64_t *room) {
     PyObject *interface = PyObject_GetAttr(object, described.interface);
     bool good = interface && PyDict_CheckExact(interface) && !item(interface, described.mask) &&
                 read_type(item(interface, described.typestr), array) &&
@@ -146,6 +164,39 @@ bool tcsym_read_described(PyObject *object, Array *array, int64_t *room) {
                             room) &&
                 read_stream(interface, array);
     Py_XDECREF(interface);
+    return good;
+}
+
+static const DLTensor *taken(PyObject *capsule, bool *writable);
+
+/* The producer makes the default stream, on which the call is then, wait for what it has begun. The
+ * capsule is kept in the list `held`. */
+static bool read_shown(PyObject *object, Array *array, int64_t *room, PyObject **held) {
+    PyObject *given[] = {object, described.legacy, described.version};
+    PyObject *capsule = PyObject_VectorcallMethod(described.capsule, given, 1, described.settings);
+    const DLTensor *tensor = capsule ? taken(capsule, &array->writable) : NULL;
+    bool good = tensor && tensor->device.type == DLPACK_CUDA && tensor->ndim <= MOST_RANK &&
+                tensor->dtype.bits % 8 == 0 && tensor->dtype.bits &&
+                (*held || (*held = PyList_New(0))) && !PyList_Append(*held, capsule);
+    Py_XDECREF(capsule);
+    if (!good)
+        return false;
+    array->place = DLPACK_CUDA;
+    array->device = tensor->device.id;
+    array->data = (char *)tensor->data + tensor->byte_offset;
+    array->unit = tensor->dtype.bits / 8;
+    array->code = code_of(tensor->dtype);
+    array->rank = tensor->ndim;
+    array->stream = NULL;
+    array->has_stream = true;
+    return set_layout(array, tensor->shape, tensor->strides, array->unit, room);
+}
+
+bool tcsym_read_described(PyObject *object, Array *array, int64_t *room, PyObject **held) {
+    int k = place_of(Py_TYPE(object));
+    bool good = k >= 0 && (described.types[k].has_interface
+                               ? read_interface(object, array, room)
+                               : held && read_shown(object, array, room, held));
     PyErr_Clear();
     return good;
 }
@@ -195,9 +246,8 @@ static void free_new(PyObject *capsule) {
         managed->deleter(managed);
 }
 
-/* read_capsule(capsule): (pointer, shape, strides or None, code of the type, writable). From now on
- * the capsule owns the tensor: it lives as long. */
-PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule) {
+/* From now on the capsule owns the tensor: it lives as long. Null, and an error set, if it has none. */
+static const DLTensor *taken(PyObject *capsule, bool *writable) {
     bool is_new = PyCapsule_IsValid(capsule, NEW);
     void *pointer = PyCapsule_GetPointer(capsule, is_new ? NEW : OLD);
     if (!pointer)
@@ -210,7 +260,16 @@ PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule) {
     if (PyCapsule_SetName(capsule, is_new ? USED_NEW : USED_OLD) ||
         PyCapsule_SetDestructor(capsule, is_new ? free_new : free_old))
         return NULL;
-    const DLTensor *tensor = is_new ? &versioned->dl_tensor : &((Managed *)pointer)->dl_tensor;
+    *writable = !(is_new && versioned->flags & READ_ONLY);
+    return is_new ? &versioned->dl_tensor : &((Managed *)pointer)->dl_tensor;
+}
+
+/* read_capsule(capsule): (pointer, shape, strides or None, code of the type, writable) */
+PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule) {
+    bool writable;
+    const DLTensor *tensor = taken(capsule, &writable);
+    if (!tensor)
+        return NULL;
     PyObject *shape = PyTuple_New(tensor->ndim);
     PyObject *strides = tensor->strides ? PyTuple_New(tensor->ndim) : Py_NewRef(Py_None);
     for (int d = 0; shape && strides && d < tensor->ndim; d++) {
@@ -219,9 +278,8 @@ PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule) {
             PyTuple_SET_ITEM(strides, d, PyLong_FromLongLong(tensor->strides[d]));
     }
     unsigned long long data = (uintptr_t)tensor->data + tensor->byte_offset;
-    unsigned code = tensor->dtype.code | tensor->dtype.bits << 8 | (unsigned)tensor->dtype.lanes << 16;
-    int writable = !(is_new && versioned->flags & READ_ONLY);
-    return Py_BuildValue("KNNIO", data, shape, strides, code, writable ? Py_True : Py_False);
+    return Py_BuildValue("KNNIO", data, shape, strides, code_of(tensor->dtype),
+                         writable ? Py_True : Py_False);
 }
 
 /* A tensor of ours that somebody may take. */

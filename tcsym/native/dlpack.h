@@ -16,6 +16,10 @@ typedef struct {
     uint16_t lanes;
 } DLDataType;
 
+static inline uint32_t code_of(DLDataType type) {
+    return type.code | (uint32_t)type.bits << 8 | (uint32_t)type.lanes << 16;
+}
+
 typedef struct {
     void *data;
     struct {

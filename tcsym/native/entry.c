@@ -157,7 +157,7 @@ static bool take_given(const Entry *entry, const Call *call, Run *run, PyObject 
         PyObject *object = plan->n_outputs > 1 ? PyTuple_GET_ITEM(given, k) : given;
         Array *array = run->outputs + k;
         bool has_stream = true;
-        tcsym_read_array(object, array, run->rooms[k]);
+        tcsym_read_array(object, array, run->rooms[k], NULL);
         if (array->library != run->library || !is_there(entry, array) || !array->writable ||
             !tcsym_fits(array, wanted) || !is_alike(array, object, run, &has_stream))
             return false;
@@ -303,8 +303,10 @@ static PyObject *entry_vectorcall(PyObject *self, PyObject *const *args, size_t 
     call.args = args;
     call.n_args = PyVectorcall_NARGS(n_args);
     call.keywords = keywords;
-    call.names = NULL;
-    return enter((Entry *)self, &call);
+    call.names = call.held = NULL;
+    PyObject *result = enter((Entry *)self, &call);
+    Py_XDECREF(call.held);
+    return result;
 }
 
 /* ---- making entries */

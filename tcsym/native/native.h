@@ -83,6 +83,7 @@ typedef struct {
     PyObject *const *args;
     Py_ssize_t n_args;
     PyObject *keywords;
+    PyObject *held; /* a list of what shows arrays' memory, or null; the call's */
     PyObject *names;
     bool is_read;
     PyObject *given[MOST_ARRAYS + N_OPTIONS]; /* borrowed; null: was not given */
@@ -100,7 +101,7 @@ bool tcsym_read_sizes(const Call *call, PyObject *names, const int64_t *places, 
 bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value);
 /* The same for an `int` or an integer of numpy's that may be a size. */
 bool tcsym_size(PyObject *x, int64_t *value);
-void tcsym_read_array(PyObject *object, Array *array, int64_t *room);
+void tcsym_read_array(PyObject *object, Array *array, int64_t *room, PyObject **held);
 bool tcsym_is_dense(const Array *array);
 bool tcsym_fits(const Array *array, const Wanted *wanted);
 bool tcsym_element(PyObject *number, const Wanted *wanted, int64_t *element);
@@ -120,13 +121,12 @@ PyObject *tcsym_set_exchange(PyObject *module, PyObject *args);
 
 /* ---- described.c: arrays that describe themselves, on devices */
 
-bool tcsym_is_described(PyObject *object);
-bool tcsym_read_described(PyObject *object, Array *array, int64_t *room);
+bool tcsym_read_described(PyObject *object, Array *array, int64_t *room, PyObject **held);
 /* As `tcsym_new_array`, in the kind of another one, for what is done on a stream. */
 PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wanted *wanted,
                               const int64_t *extents, Array *array);
 PyObject *tcsym_set_described(PyObject *module, PyObject *args);
-PyObject *tcsym_describe(PyObject *module, PyObject *type);
+PyObject *tcsym_describe(PyObject *module, PyObject *args);
 PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule);
 PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 

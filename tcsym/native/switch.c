@@ -143,8 +143,10 @@ static PyObject *switch_vectorcall(PyObject *self, PyObject *const *args, size_t
     call.args = args;
     call.n_args = PyVectorcall_NARGS(n_args);
     call.keywords = keywords;
-    call.names = NULL;
-    return tcsym_pass_on(choose((Switch *)self, &call), &call);
+    call.names = call.held = NULL;
+    PyObject *result = tcsym_pass_on(choose((Switch *)self, &call), &call);
+    Py_XDECREF(call.held);
+    return result;
 }
 
 /* ---- what Python does with it; sizes are tuples of the sizes that tell calls apart */

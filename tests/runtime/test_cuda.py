@@ -491,6 +491,55 @@ def test_arrays_that_describe_themselves_enter_natively(
         kernel(a, b, "1", 0)
 
 
+def test_arrays_of_dlpack_alone_enter_natively(
+    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their capsules live until the kernel is enqueued, and are of either version."""
+    kernel, x = tc.define(SUM, target="cuda").sum2, random(6, 8)
+    first = kernel(Memory(x), Memory(x))
+    a, old = Exported(first), Exported(first)
+    kernel(a, a)
+    monkeypatch.setattr(type(kernel._serving), "call", refuse)
+    show = type(first).__dlpack__
+    monkeypatch.setattr(
+        old,
+        "array",
+        SimpleNamespace(__dlpack__=lambda stream, **settings: show(first, stream=stream)),
+    )
+    count = sys.getrefcount(first)
+    a.streams.clear()
+    same(kernel(a, old), 4 * x)
+    assert a.streams == [1] and sys.getrefcount(first) == count
+    on = Exported(kernel(first, first))
+    same(kernel(on, on), 8 * x)
+    for other in (x, first, Exported(np.zeros((6, 8), F32))):
+        with pytest.raises(Passed):
+            kernel(a, other)
+    assert sys.getrefcount(first) == count
+    with pytest.raises(Passed):
+        kernel(a, a, out=Exported(first))
+
+
+@pytest.mark.parametrize("kind", ["host", "device", "managed"])
+def test_where_arrays_of_dlpack_alone_are(cuda: Driver, kind: str) -> None:
+    x = random(4, 4)
+    add2, on_host = compiled(SUM), tc.define(SUM, target="cpu:novector").sum2
+    there = Exported(add2(Memory(x), Memory(x)))
+    if kind == "host":
+        with pytest.raises(
+            tc.DeviceError, match="`B` is on device cpu, this kernel runs on the CUDA"
+        ):
+            add2(there, Exported(x))
+    elif kind == "device":
+        with pytest.raises(tc.DeviceError, match="`A` is on device"):
+            on_host(there, x)
+    else:
+        there = type("Managed", (Exported,), {"__dlpack_device__": lambda self: (13, 0)})(
+            there.array
+        )
+        same(add2(there, there), 4 * x)
+
+
 def test_arrays_with_strides_enter_natively(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, x = tc.define(SUM, target="cuda").sum2, random(6, 8)
     a, b = Memory(x.T), Memory(x)

@@ -20,6 +20,7 @@ from tcsym.runtime.native import native
 from tcsym.runtime.view import (
     ANY_STREAM,
     CUDA,
+    CUDA_MANAGED,
     Library,
     Place,
     Unusable,
@@ -81,7 +82,7 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
     if find is None or isinstance(x, np.ndarray):
         return 1, 0
     kind, number = find()
-    return int(kind), int(number)
+    return CUDA if kind == CUDA_MANAGED else int(kind), int(number)
 
 
 def _interface_view(x: Any, interface: dict[str, Any], number: int | None) -> View:
@@ -261,10 +262,12 @@ def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Pla
 
 def enters(view: View) -> bool:
     """Calls of such arrays may be served natively: of a type that describes itself."""
-    if view.dtype is DType.BFLOAT16 or not hasattr(view.owner, "__cuda_array_interface__"):
+    if view.library == "jax":  # which takes its results over once they are begun
         return False
     _described()
-    return native.describe(type(view.owner))
+    if isinstance(view.owner, tuple):  # `_dlpack_view`'s
+        return native.describe(type(view.owner[0]), False)
+    return view.dtype is not DType.BFLOAT16 and native.describe(type(view.owner), True)
 
 
 @lru_cache(None)
