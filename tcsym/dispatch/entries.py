@@ -124,7 +124,7 @@ class Ways:
         return order[0]
 
 
-def _is_read(view: View) -> bool:
+def is_read(view: View) -> bool:
     """By entries."""
     if view.library in ("numpy", "torch"):
         return True
@@ -137,7 +137,7 @@ def _is_read(view: View) -> bool:
 
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
     """What an entry can know the arguments by; None if none could serve them."""
-    if not all(view.original is None and _is_read(view) for view in views):
+    if not all(view.original is None and is_read(view) for view in views):
         return None
     if SYNC.read() and not all(view.place == HERE for view in views):
         return None  # Python waits

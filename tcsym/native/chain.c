@@ -2,10 +2,18 @@
  * memory that was made before. A call checks that its arguments are such, runs the kernels, copies
  * what is kept for the next call, and gives back the same results as always. Other arguments are
  * passed on to `slow`, as are calls while another one is in that memory.
+ * On a device the kernels are enqueued on the stream of the call before, in order: calls of others are
+ * passed on, too.
  * Kernels of a group do not need each other, and may run at once. */
 #include "native.h"
+#include "dlpack.h"
 
 enum { MOST_THREADS = 4096 };
+/* What a session on a device says meanwhile: addresses of scratch memory and of memory for numbers,
+ * and the stream. */
+typedef struct {
+    int64_t scratch, numbers, stream;
+} Cells;
 
 /* What an input must be: as `Wanted`, and of just these extents and steps. `low`, `high`: where its
  * memory lies, seen from its first element. `is_updated`: the call writes it. */
@@ -26,7 +34,10 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *slow, *failed, *names, *types, *results, *lock, *arenas, *pool, *words, *kept;
+    PyObject *slow, *failed, *names, *types, *results, *lock, *pool, *words, *kept;
+    PyObject *arenas;     /* on a device: the grids of each link */
+    const Cells *cells;   /* null: the kernels run here */
+    PyObject *like;       /* a type: of the arrays that describe themselves */
     const int64_t *threads; /* in force; 0: not decided yet */
     int64_t n_inputs, n_links, n_groups, n_copies, n_constants, library, low, high, is_long, made_for;
     int64_t cores;
@@ -53,13 +64,18 @@ static int64_t launch(const Chain *c, int64_t k, Arena *arena, void *const *give
         int64_t input = link->buffers[2 * b];
         buffers[b] = input >= 0 ? given[input] : (void *)link->buffers[2 * b + 1];
     }
+    if (c->cells)
+        return tcsym_enqueue_in(PyTuple_GET_ITEM(c->arenas, k), link->kernel, buffers, link->values,
+                                (uint64_t)c->cells->scratch, (void *)c->cells->stream);
     return tcsym_launch(link->kernel, buffers, link->values, arena, link->shared, link->private,
                         threads, ((PoolObject *)c->pool)->pool);
 }
 
 static Arena *arena_of(const Chain *c, int64_t k) {
-    return (Arena *)PyTuple_GET_ITEM(c->arenas, k);
+    return c->cells ? NULL : (Arena *)PyTuple_GET_ITEM(c->arenas, k);
 }
+
+static PyObject *grids_of(const Chain *c) { return PyTuple_GET_ITEM(c->arenas, 0); }
 
 /* Tasks share the kernels of a group in turn; each is on a thread of its own, so the kernels begin no
  * more of them. */
@@ -92,7 +108,10 @@ static void run_all(Run *run) {
     }
     for (int64_t k = 0; k < c->n_copies && !run->code; k++) {
         const int64_t *copy = c->copies + 3 * k;
-        memcpy((void *)copy[0], (void *)copy[1], (size_t)copy[2]);
+        if (c->cells)
+            run->code = tcsym_copy_on_device(grids_of(c), copy, (void *)c->cells->stream);
+        else
+            memcpy((void *)copy[0], (void *)copy[1], (size_t)copy[2]);
     }
 }
 
@@ -122,10 +141,23 @@ static bool same(const int64_t *a, const int64_t *b, int64_t n, int64_t unit) {
     return true;
 }
 
-static bool is_wanted(const Chain *c, const Input *input, const Array *array) {
+/* Its memory is read there, on the stream. */
+static bool is_there(const Chain *c, const Array *array, PyObject *object) {
+    void *stream = array->stream;
+    if (!c->cells)
+        return array->place == DLPACK_CPU;
+    if (array->place != DLPACK_CUDA || array->device != tcsym_device_of(grids_of(c)))
+        return false;
+    if (array->library == EXCHANGED ? !tcsym_current_stream(array->device, &stream)
+                                    : (PyObject *)Py_TYPE(object) != c->like)
+        return false;
+    return stream == (void *)c->cells->stream || (array->library == DESCRIBED && !array->has_stream);
+}
+
+static bool is_wanted(const Chain *c, const Input *input, const Array *array, PyObject *object) {
     const Wanted *wanted = &input->wanted;
     intptr_t at = (intptr_t)array->data;
-    return array->library == (Library)c->library && array->place == 1 && tcsym_fits(array, wanted) &&
+    return array->library == (Library)c->library && is_there(c, array, object) && tcsym_fits(array, wanted) &&
            same(array->extents, input->extents, wanted->rank, 1) &&
            (wanted->layout == DENSE || same(array->strides, input->strides, wanted->rank, array->unit)) &&
            (at + input->low >= c->high || at + input->high <= c->low);
@@ -156,7 +188,8 @@ static bool may_update(const Chain *c, const Call *call) {
 /* The results; null if the chain does not serve the call, or, with an error set, if it failed. */
 static PyObject *served(Chain *c, Call *call) {
     void *given[MOST_ARRAYS];
-    int64_t numbers[MOST_ARRAYS], threads = *c->threads;
+    int64_t numbers[MOST_ARRAYS], threads = *c->threads, n_written = 0;
+    Number written[MOST_ARRAYS];
     PyObject *const *options = call->given + c->n_inputs;
     if (options[OUT] || options[SIZES] || !threads)
         return NULL;
@@ -171,13 +204,20 @@ static PyObject *served(Chain *c, Call *call) {
             if (input->wanted.rank || !tcsym_element(call->given[k], &input->wanted, numbers + k))
                 return NULL;
             given[k] = numbers + k;
+            written[n_written++] = (Number){numbers[k], input->wanted.bytes, k};
             continue;
         }
-        if (!is_wanted(c, input, array))
+        if (!is_wanted(c, input, array, call->given[k]))
             return NULL;
         given[k] = array->data;
     }
-    return may_update(c, call) ? ran(c, given, threads) : NULL;
+    if (!may_update(c, call))
+        return NULL;
+    if (c->cells && (tcsym_has_faults(grids_of(c)) ||
+                     tcsym_write_numbers(grids_of(c), (uint64_t)c->cells->numbers, given, written,
+                                         n_written, (void *)c->cells->stream)))
+        return NULL;
+    return ran(c, given, threads);
 }
 
 /* The results of a call while nobody else uses the memory; null, perhaps with an error set. */
@@ -290,11 +330,14 @@ static bool read_words(Chain *c) {
 }
 
 static PyObject *chain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *words, *names, *types, *results, *threads, *arenas, *pool, *lock, *kept, *failed, *slow;
+    PyObject *words, *names, *types, *results, *threads, *arenas, *pool, *lock, *like, *kept, *failed,
+        *slow;
     long long cores;
-    if (!PyArg_ParseTuple(args, "SO!O!OO!O!O!LOOOO:Chain", &words, &PyTuple_Type, &names,
+    unsigned long long cells;
+    if (!PyArg_ParseTuple(args, "SO!O!OO!O!O!LOKOOOO:Chain", &words, &PyTuple_Type, &names,
                           &PyTuple_Type, &types, &results, &PyLong_Type, &threads, &PyTuple_Type,
-                          &arenas, &tcsym_Pool, &pool, &cores, &lock, &kept, &failed, &slow))
+                          &arenas, &tcsym_Pool, &pool, &cores, &lock, &cells, &like, &kept, &failed,
+                          &slow))
         return NULL;
     Chain *c = (Chain *)type->tp_alloc(type, 0);
     if (!c)
@@ -308,6 +351,8 @@ static PyObject *chain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     c->arenas = Py_NewRef(arenas);
     c->pool = Py_NewRef(pool);
     c->lock = Py_NewRef(lock);
+    c->like = Py_NewRef(like);
+    c->cells = (const Cells *)(uintptr_t)cells;
     c->kept = Py_NewRef(kept);
     c->failed = Py_NewRef(failed);
     c->slow = Py_NewRef(slow);
@@ -339,7 +384,7 @@ static int chain_clear(PyObject *self) {
 
 static void chain_dealloc(PyObject *self) {
     Chain *c = (Chain *)self;
-    PyObject *owned[] = {c->slow,    c->failed, c->names, c->types, c->results,
+    PyObject *owned[] = {c->slow, c->failed, c->names, c->types, c->results, c->like,
                          c->lock, c->arenas, c->pool,  c->words, c->kept};
     PyObject_GC_UnTrack(self);
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++)

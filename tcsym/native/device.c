@@ -29,6 +29,7 @@ typedef struct {
     int (*update)(void *ready, void *graph, void *why);
     int (*drop_ready)(void *ready);
     int (*launch_graph)(void *ready, void *stream);
+    int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
 } Driver;
 enum { END = 0, BUFFER = 1, BUFFER_SIZE = 2 }; /* CU_LAUNCH_PARAM_* */
 enum { NON_BLOCKING = 1, RELAXED = 2 };        /* CU_STREAM_*, CU_STREAM_CAPTURE_MODE_* */
@@ -264,8 +265,9 @@ static Scratch *claim(Grids *grids, void *stream, int64_t bytes) {
 }
 
 /* Numbers are copied into the launch, so graphs keep them by value. */
-static int write_numbers(const Grids *grids, uint64_t at, void **buffers, const Number *numbers,
-                         int64_t n, void *stream) {
+int tcsym_write_numbers(PyObject *object, uint64_t at, void **buffers, const Number *numbers,
+                        int64_t n, void *stream) {
+    const Grids *grids = (const Grids *)object;
     int code = n ? grids->driver.push(grids->context) : 0;
     if (code || !n)
         return code;
@@ -295,12 +297,28 @@ int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void **buffers, const in
     int32_t result;
     Py_BEGIN_ALLOW_THREADS /* a full stream makes the driver wait */
     uint64_t memory = scratch ? scratch->memory : 0;
-    int code = write_numbers(grids, memory + (uint64_t)scratch_bytes, buffers, numbers, n_numbers, stream);
+    int code = tcsym_write_numbers(object, memory + (uint64_t)scratch_bytes, buffers, numbers, n_numbers, stream);
     result = code ? DRIVER_ERROR - code : enqueue(grids, &(Called){kernel, buffers, sizes, memory}, stream);
     Py_END_ALLOW_THREADS
     if (scratch)
         __atomic_store_n(&scratch->busy, 0, __ATOMIC_RELEASE);
     return result;
+}
+
+int32_t tcsym_enqueue_in(PyObject *grids, Kernel *kernel, void *const *buffers, const int64_t *sizes,
+                         uint64_t scratch, void *stream) {
+    return enqueue((Grids *)grids, &(Called){kernel, buffers, sizes, scratch}, stream);
+}
+
+int32_t tcsym_copy_on_device(PyObject *object, const int64_t *copy, void *stream) {
+    const Driver *driver = &((Grids *)object)->driver;
+    void *popped;
+    int code = driver->push(((Grids *)object)->context);
+    if (code)
+        return DRIVER_ERROR - code;
+    code = driver->copy((uint64_t)copy[0], (uint64_t)copy[1], (size_t)copy[2], stream);
+    driver->pop(&popped);
+    return code ? DRIVER_ERROR - code : 0;
 }
 
 int tcsym_device_of(PyObject *grids) { return ((Grids *)grids)->device; }

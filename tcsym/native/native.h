@@ -190,6 +190,13 @@ typedef struct {
  * of so many bytes for that. */
 int32_t tcsym_enqueue(PyObject *grids, Kernel *kernel, void **buffers, const int64_t *sizes,
                       int64_t scratch_bytes, void *stream, const Number *numbers, int64_t n_numbers);
+/* The same with scratch memory of the caller's. */
+int32_t tcsym_enqueue_in(PyObject *grids, Kernel *kernel, void *const *buffers, const int64_t *sizes,
+                         uint64_t scratch, void *stream);
+/* Writes numbers behind each other, and says so in the buffers. 0, or the driver's code. */
+int tcsym_write_numbers(PyObject *grids, uint64_t at, void **buffers, const Number *numbers, int64_t n,
+                        void *stream);
+int32_t tcsym_copy_on_device(PyObject *grids, const int64_t *copy, void *stream); /* to, from, bytes */
 
 /* ---- simt.c: blocks of a device on the host */
 

@@ -14,7 +14,9 @@ from tcsym.index.values import holds
 from tcsym.network.plan import Plan
 from tcsym.network.steps import Step
 from tcsym.process.recursion import deep_recursion
-from tcsym.runtime.jit import LoadedKernel, require_run
+from tcsym.runtime.device import LoadedCode
+from tcsym.runtime.jit import require_run
+from tcsym.runtime.native import DRIVER_ERROR
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Layouts, Variant
@@ -52,11 +54,15 @@ class MadeStep(Struct, frozen=True):
         return tuple([sizes[k] for k in self.places])
 
     def error(
-        self, kernel: LoadedKernel, result: int, scratch: tuple[int, int], threads: int
+        self, kernel: LoadedCode, result: int, scratch: tuple[int, int], threads: int
     ) -> Exception:
         """Why the step did not run to its end."""
         if result > 0:
             return self.call.fault_error(kernel.compiled.faults[result - 1])
+        if result <= DRIVER_ERROR:
+            from tcsym.runtime.cuda.driver import driver_error
+
+            return driver_error(DRIVER_ERROR - result, "a kernel cannot be launched")
         require_run(result, scratch[0] + scratch[1] * threads)
         return self.call.error("size", "sizes are too large together", self.call.program.span)
 

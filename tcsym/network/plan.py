@@ -229,7 +229,8 @@ def plan_program(
 ) -> Plan:
     """The plan of a program. bounds: beside what is declared of sizes. Errors: SizeError.
 
-    parallel: steps may run at once. None: where that takes no more memory.
+    parallel: steps may run at once. None: where that takes no more memory. A device's stream runs
+    one after the other.
     """
     from tcsym.compiler import schedule_tree
 
@@ -237,6 +238,7 @@ def plan_program(
     found = known_bounds(call, declared, bounds)
     steps = steps_of(program, schedule_tree(program, options))
     ways = []
+    parallel = parallel if call.device.waits else False
     if not parallel:
         ways.append((steps, one_by_one(steps)))
     if parallel is not False:

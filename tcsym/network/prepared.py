@@ -7,22 +7,21 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
 from msgspec import Struct
 
+from tcsym.dispatch.entries import is_read
 from tcsym.index.values import evaluate
 from tcsym.ir.compiled import Layout
-from tcsym.network.allocate import Allocator, Scratch, aligned
+from tcsym.network.allocate import Allocator, Scratch
 from tcsym.network.made import MadeStep
 from tcsym.network.plan import Plan
 from tcsym.network.turns import tasks_of
 from tcsym.process.threads import address_of_choice, available_cores
 from tcsym.runtime.arguments import Bound
-from tcsym.runtime.arrays import Array, numpy_view
+from tcsym.runtime.device import LoadedCode
 from tcsym.runtime.entering import argument_names
 from tcsym.runtime.entry_image import type_words
 from tcsym.runtime.formulas import packed_words
-from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import native
 from tcsym.runtime.overlap import span_of
 from tcsym.runtime.packing import packed
@@ -30,10 +29,11 @@ from tcsym.runtime.plan import Parameter
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.size_functions import Shape, shapes_of
 from tcsym.runtime.variants import Variant, layout_of
-from tcsym.runtime.view import Library, View
+from tcsym.runtime.view import CUDA, Library, Place, View
 from tcsym.types import DType
 
-_LIBRARIES = {"numpy": 1, "torch": 2}  # as tcsym/native/native.h counts them; others are 0
+_LIBRARIES = {"numpy": 1, "torch": 2}  # as tcsym/native/native.h counts them; others are 0, and
+_DESCRIBED = 3  # on a device
 MOST_CHOSEN = 64  # sizes of its own for which a step is kept as it was chosen
 _LARGE_WORK = 32768  # product of sizes from which on calls release Python's lock
 
@@ -49,7 +49,7 @@ class Prepared(Struct, frozen=True):
     memory: tuple[View, ...]
     span: tuple[int, int]
     outputs: tuple[View, ...]
-    state: Mapping[str, Array]
+    state: Mapping[str, Any]
 
 
 class _Choice(Struct, frozen=True):
@@ -59,7 +59,7 @@ class _Choice(Struct, frozen=True):
     shared bytes, and private ones of a task.
     """
 
-    kernel: LoadedKernel
+    kernel: LoadedCode
     pointers: tuple[int, ...]
     values: tuple[int, ...]
     held: tuple[int, ...]
@@ -94,13 +94,13 @@ class Preparation:
         self.held = [t for t in plan.tensors if t.storage is not None]
         shapes = [*(t.shape for t in self.held), tuple(s.bytes for s in plan.storages)]
         self._shapes = shapes_of(shapes, plan.call.sizes)
-        self._held: dict[tuple[int, str], Array] = {}
+        self._held: dict[tuple[int, str], View] = {}
         self._chosen: dict[object, _Choice] = {}
 
     @property
     def held_bytes(self) -> int:
         """Of what kernels made of constants."""
-        return sum([x.nbytes for x in self._held.values()])
+        return sum([view.n_bytes for view in self._held.values()])
 
     def forget_held(self) -> None:
         """The constants are others."""
@@ -108,42 +108,44 @@ class Preparation:
         self._chosen.clear()
 
     def made(
-        self, bound: Bound, library: Library, state: Mapping[str, Array], threads: int
+        self, bound: Bound, library: Library, state: Mapping[str, Any], threads: int
     ) -> Prepared:
         """state: what the call takes for states, those that it updates too. library: of the
         results."""
         *shapes, byte_counts = self._shapes(*bound.sizes)
-        memory = self.allocator.storages(tuple(byte_counts))
+        device, place = self.plan.call.device, bound.place
+        memory = self.allocator.storages(tuple(byte_counts), place)
         views = {name: bound.views[self.position[name]] for name in self.plan.program.constants}
-        views |= {name: numpy_view(array) for name, array in state.items()}
+        views |= {name: device.view_of(array) for name, array in state.items()}
         for t, shape in zip(self.held, shapes):
             assert t.storage is not None
-            n = prod(shape) * t.dtype.bytes
-            views[t.name] = numpy_view(memory[t.storage][:n].view(t.dtype.numpy).reshape(shape))
+            views[t.name] = device.part(memory[t.storage], 0, shape, t.dtype)
         inputs = tuple([p for p in self.plan.call.inputs if p.name not in views])
-        place = {p.name: k for k, p in enumerate(inputs)}
-        launches = [self._launch(step, bound, views, place, threads) for step in self.steps]
-        self._make_room(launches, threads)
+        given = [bound.views[self.position[p.name]] for p in inputs]
+        where = {p.name: k for k, p in enumerate(inputs)}
+        launches = [self._launch(step, bound, views, where, threads) for step in self.steps]
+        self._make_room(launches, threads, place, len(inputs))
         outputs = tuple([views[name] for name in self.plan.call.output_names])
-        after = {name: _kept(state[name], views[out].owner) for name, out in self.kept.items()}
+        after = {name: self._kept(state[name], views[out]) for name, out in self.kept.items()}
         copies = [
-            (numpy_view(after[name]).pointer, views[out].pointer, after[name].nbytes)
+            (after[name].pointer, views[out].pointer, views[out].n_bytes)
             for name, out in self.kept.items()
         ]
-        results = packed(
-            self.plan.call.output_names, tuple([_in_library(v, library) for v in outputs])
-        )
-        written = tuple([numpy_view(storage) for storage in memory])
+        shown = [v.owner if library == "jax" else device.in_library(v, library) for v in outputs]
+        results = packed(self.plan.call.output_names, tuple(shown))
         span = (
-            min([v.pointer for v in written], default=0),
-            max([v.end for v in written], default=0),
+            min([v.pointer for v in memory], default=0),
+            max([v.end for v in memory], default=0),
         )
         groups = self._groups(bound.sizes, threads)
         constants = [bound.views[self.position[name]] for name in self.plan.program.constants]
         heads = [len(inputs), len(launches), len(groups), len(copies), len(constants)]
         is_long = prod(bound.sizes) >= _LARGE_WORK
-        heads += [_LIBRARIES.get(library, 0), *span, int(is_long), threads]
-        given = [bound.views[self.position[p.name]] for p in inputs]
+        described = next((v.owner for v in given if v.place.type == CUDA and v.shape), None)
+        code = _LIBRARIES.get(library, 0)
+        if described is not None and not code and all(map(is_read, given)):
+            code = _DESCRIBED
+        heads += [code, *span, int(is_long), threads]
         words = [
             *heads,
             *[w for p, v in zip(inputs, given) for w in _input_words(p, v)],
@@ -163,15 +165,26 @@ class Preparation:
             tuple([p.dtype.numpy for p in inputs]),
             results,
             address_of_choice(),
-            tuple(self.scratch.arenas),
+            self.scratch.launchers([x.chosen.kernel for x in launches]),
             process_pool().native,
             available_cores(),
             self._lock,
+            self.scratch.cells,
+            type(described[0] if isinstance(described, tuple) else described),
             (launches, memory, after, state),
             failed,
             self._slow,
         )
-        return Prepared(chain, inputs, written, span, outputs, after)
+        states = {name: view.owner for name, view in after.items()}
+        return Prepared(chain, inputs, tuple(memory), span, outputs, states)
+
+    def _kept(self, before: Any, output: View) -> View:
+        """Where a state is kept: in the same memory, unless its shape changes."""
+        device, view = self.plan.call.device, self.plan.call.device.view_of(before)
+        assert output.dtype is not None
+        if view.shape == output.shape:
+            return view
+        return device.temporary(output.shape, output.dtype, output.place)
 
     def _launch(
         self,
@@ -189,20 +202,25 @@ class Preparation:
         if chosen is None:
             if len(self._chosen) >= MOST_CHOSEN * len(self.steps):
                 self._chosen.clear()
-            chosen = self._chosen[key] = self._choice(step, shown, own, threads)
+            chosen = self._choice(step, shown, own, threads, bound.place)
+            self._chosen[key] = chosen
         known = [(-1, views[n].pointer) if n in views else (place[n], 0) for n in names]
         known += [(-1, pointer) for pointer in chosen.held]
         places = tuple([known[k] for k in chosen.pointers])
         return _Launch(step, chosen, places)
 
     def _choice(
-        self, step: MadeStep, shown: Sequence[View], sizes: tuple[int, ...], threads: int
+        self,
+        step: MadeStep,
+        shown: Sequence[View],
+        sizes: tuple[int, ...],
+        threads: int,
+        place: Place,
     ) -> _Choice:
         variant = step.variant(shown, sizes)
-        held = self._made_of_constants(step, variant, shown, sizes, threads)
+        held = self._made_of_constants(step, variant, shown, sizes, threads, place)
         values = variant.values(shown, (*sizes, 0))
         kernel = variant.kernel.ready(values)
-        assert isinstance(kernel, LoadedKernel)
         scratch = kernel.byte_counts(values, threads)
         return _Choice(kernel, variant.pointers, values, held, scratch)
 
@@ -213,6 +231,7 @@ class Preparation:
         shown: Sequence[View],
         sizes: tuple[int, ...],
         threads: int,
+        place: Place,
     ) -> tuple[int, ...]:
         """Where what this kernel holds of constants is; made now if no sizes before needed it."""
         values = variant.values(shown, (*sizes, 1))
@@ -221,16 +240,20 @@ class Preparation:
         for name, count in variant.compiled.held:
             n, key = evaluate(count, named), (id(variant), name)
             if n and key not in self._held:
-                self._held[key], is_new = aligned(n), True
-            pointers.append(self._held[key].ctypes.data if n else 0)
+                self._held[key], is_new = self.plan.call.device.block(n, place), True
+            pointers.append(self._held[key].pointer if n else 0)
         if is_new:
             known = [*[v.pointer for v in shown], *pointers]
-            result = variant.kernel.run([known[k] for k in variant.pointers], values, threads)
+            result = variant.kernel.run(
+                [known[k] for k in variant.pointers], values, threads, place
+            )
             if result:
                 raise step.call.fault_error(variant.compiled.faults[result - 1])
         return tuple(pointers)
 
-    def _make_room(self, launches: Sequence[_Launch], threads: int) -> None:
+    def _make_room(
+        self, launches: Sequence[_Launch], threads: int, place: Place, n_inputs: int
+    ) -> None:
         """Scratch memory for steps in turn, and for those that may run beside the first of one."""
         self.scratch.begin(is_exact=self.allocator.is_exact)
         for turn in self.plan.turns:
@@ -239,7 +262,7 @@ class Preparation:
                 self.scratch.require(0, shared, private * threads)
                 if k and threads > 1:
                     self.scratch.require(k, shared, private)
-        self.scratch.hold()
+        self.scratch.hold(place, n_inputs)
 
     def _groups(self, sizes: tuple[int, ...], threads: int) -> list[tuple[int, int, int, int]]:
         values = dict(zip(self.plan.call.sizes, sizes))
@@ -273,18 +296,3 @@ def _launch_words(x: _Launch) -> list[int]:
     chosen = x.chosen
     heads = [chosen.kernel.address, len(x.places), len(chosen.values), *chosen.scratch]
     return [*heads, *[w for place in x.places for w in place], *chosen.values]
-
-
-def _kept(before: Array, output: Array) -> Array:
-    """Where a state is kept: in the same memory, unless its shape changes."""
-    return before if before.shape == output.shape else np.empty_like(output)
-
-
-def _in_library(view: View, library: Library) -> Any:
-    if library != "torch":
-        return view.owner
-    import torch
-
-    if view.dtype is DType.BFLOAT16:  # numpy's is unknown to torch
-        return torch.from_numpy(view.owner.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(view.owner)

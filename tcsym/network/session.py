@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -13,21 +14,22 @@ import numpy as np
 
 from tcsym.dispatch.switch import Switch
 from tcsym.dispatch.switch_image import switch_image
-from tcsym.errors import OptionError, TargetError
-from tcsym.network.allocate import Scratch, allocator_of
+from tcsym.errors import OptionError
+from tcsym.network.allocate import DeviceScratch, HostScratch, Scratch, allocator_of
 from tcsym.network.calls import constants_call, free_call, known_call, require_within
 from tcsym.network.made import made_steps
 from tcsym.network.plan import Plan
 from tcsym.network.prepared import Preparation, Prepared
+from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
-from tcsym.runtime.arrays import Array, note_written, numpy_array, result_object
+from tcsym.runtime.arrays import Array, note_written, numpy_array
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.results import original_of, require_updatable, result_library
-from tcsym.runtime.view import HERE, Library, View
+from tcsym.runtime.view import Library, Place, Unusable, View
 from tcsym.sizes.dims import Dim, size_value
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
@@ -40,6 +42,7 @@ class Session:
     them. Calls from several threads go one after the other; use a session for each thread.
     state: what goes from an output to an input of the next call, and stays here between calls; so
     does what calls update (`inout`) and do not give.
+    On a device the memory is that device's; calls there follow each other, on whatever stream.
     constants: inputs that calls do not give; `bind` says what they are, and that they changed.
     """
 
@@ -51,24 +54,21 @@ class Session:
         state: Mapping[str, str] | None = None,
         constants: Mapping[str, object] | None = None,
     ) -> None:
-        if HERE.type not in plan.call.device.reads:
-            raise TargetError(
-                f"sessions on a {plan.call.device.name} are not there yet",
-                hint='call the kernel itself, or define it with target="cpu"',
-            )
-        self.plan = plan
+        self.plan, self._device = plan, plan.call.device
         self._feeds = _checked_state(plan, state or {})
         self._updates = tuple([t.name for t in plan.program.inouts])
         self._states = (*self._feeds, *self._updates)
         self._lock = threading.RLock()
         self._allocator = allocator_of(plan, memory)
-        self._scratch = Scratch(max([len(turn) for turn in plan.turns], default=1))
+        count, is_here = max([len(turn) for turn in plan.turns], default=1), self._device.waits
+        self._scratch: Scratch = HostScratch(count) if is_here else DeviceScratch(self._device)
+        self._number: int | None = 0 if is_here else None  # of the device
         shared = self._allocator, self._scratch, self._lock, self._serve
         self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
-        self._state: dict[str, Array] = {}
-        self._constants: dict[str, Array] = {}
-        self._held: dict[str, Array] = {}
+        self._state: dict[str, Any] = {}
+        self._constants: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}
         self._call = self._whole = plan.call
         if plan.constants:
             self.bind(**(constants or {}))
@@ -98,11 +98,14 @@ class Session:
             known: dict[str, Dim | int] = {
                 n: v for n, v in zip(header.sizes, bound.sizes) if v is not None
             }
-            inputs = {p.name: self._outside(v) for p, v in zip(header.inputs, bound.views)}
+            self._require_number(bound.place)
+            inputs = {
+                p.name: self._outside(v, given[p.name]) for p, v in zip(header.inputs, bound.views)
+            }
             if self.plan.binding is not None:
                 made = self.plan.binding.session(memory="exact")(**inputs)
                 results = made if isinstance(made, tuple) else (made,)
-                self._held = {n: x.copy() for n, x in zip(self.plan.held, results)}
+                self._held = {n: self._copied(x) for n, x in zip(self.plan.held, results)}
             self._constants, self._call = inputs, free_call(self.plan, known)
             self._whole = known_call(self.plan, known)
             self._forget()
@@ -136,15 +139,18 @@ class Session:
         plan = self._whole
         with self._lock:
             given = match_arguments(self._call, args, kwargs)
+            number = self._number if self._number is not None else self._number_of(given)
             for name in self._states:
                 k = self._place[name]
                 if given[k] is MISSING and name in self._state:
-                    given[k] = self._state[name]
-            first = self._first_states(given, sizes)
+                    given[k] = self._state[name] = self._there(self._state[name], number)
+            first = self._first_states(given, sizes, number)
             named = {p.name: x for p, x in zip(self._call.parameters, given)} | first
             known = {**named, **self._constants, **self._held}
             bound = bind(plan, [known[p.name] for p in plan.parameters], sizes)
             require_within(self.plan, plan, bound.sizes)
+            self._require_number(bound.place)
+            self._scratch.enter(bound.place)
             pending = require_updatable(plan, bound) if plan.inouts else []
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             for name in self._feeds:
@@ -159,6 +165,8 @@ class Session:
             views = [bound.views[self._preparation.position[p.name]] for p in prepared.inputs]
             inputs = [self._apart(view, prepared) for view in views]
             results = prepared.chain.run(tuple([view.pointer for view in inputs]), n_threads)
+            if SYNC.read():
+                self._device.synchronize()
             for to, source in pending:
                 plan.device.copy(to, source)
             for k in plan.inouts:
@@ -166,15 +174,15 @@ class Session:
             self._state |= prepared.state
             if library != "jax":
                 return results
-            copies = [result_object(v._replace(library="jax")) for v in prepared.outputs]
+            copies = [self._device.in_library(v, "jax") for v in prepared.outputs]
             return packed(plan.output_names, tuple(copies))
 
     @property
     def bytes(self) -> int:
         """That it holds now: storages, scratch memory of its kernels, and what follows from
         constants."""
-        held = sum([x.nbytes for x in self._held.values()]) + self._preparation.held_bytes
-        return self._allocator.bytes + self._scratch.bytes + held
+        held = sum([int(x.nbytes) for x in self._held.values()])
+        return self._allocator.bytes + self._scratch.bytes + held + self._preparation.held_bytes
 
     # ---- memory of some sizes
 
@@ -184,15 +192,41 @@ class Session:
         if view.dense and (view.pointer >= high or view.end <= low):
             return view
         if any(overlap(view, storage) for storage in prepared.memory):
-            return self.plan.call.device.private_copy(view)
+            return self._device.private_copy(view)
         return view
 
-    def _outside(self, view: View) -> Array:
+    def _outside(self, view: View, given: object) -> Any:
         """A constant; a copy of a result in memory of this session, which its calls write."""
         memory = [storage for x in self._prepared.values() for storage in x.memory]
         if any(overlap(view, storage) for storage in memory):
-            view = self.plan.call.device.private_copy(view)
-        return numpy_array(view)
+            return self._device.private_copy(view).owner
+        return numpy_array(view) if self._device.waits else given
+
+    def _copied(self, x: Any) -> Any:
+        """An array of the session with the same elements."""
+        return self._device.private_copy(self._device.view_of(x)).owner
+
+    # ---- which device it is on: that of the first call
+
+    def _number_of(self, given: Sequence[object]) -> int:
+        for x in given:
+            with suppress(Unusable):
+                place = self._device.view_of(x).place
+                if place.type in self._device.reads:
+                    return place.number
+        return 0
+
+    def _there(self, x: Any, number: int) -> Any:
+        """A state that was set on the host."""
+        is_here = isinstance(x, np.ndarray) and not self._device.waits
+        return self._device.moved(x, number).owner if is_here else x
+
+    def _require_number(self, place: Place) -> None:
+        if self._number not in (None, place.number):
+            message = f"is called on {place.name}, but has its memory on cuda:{self._number}"
+            hint = "use a session for each device"
+            raise self.plan.call.error("device", message, self.plan.program.span, hint)
+        self._number = place.number
 
     def _require_outside(self, p: Parameter, view: View, prepared: Prepared) -> None:
         """What a call updates is not in memory which it writes beside."""
@@ -201,13 +235,14 @@ class Session:
             raise self.plan.call.error("immutable", message, p.span, "give a copy")
 
     def _prepare(
-        self, bound: Bound, library: Library, threads: int, held: Mapping[str, Array]
+        self, bound: Bound, library: Library, threads: int, held: Mapping[str, Any]
     ) -> Prepared:
         """held: what calls update, and find here."""
         layouts = tuple([v.strides for v in bound.views])
         state = {**{name: self._state[name] for name in self._feeds}, **held}
-        states = tuple([(name, array.ctypes.data) for name, array in state.items()])
-        key = bound.sizes, layouts, library, threads, states
+        states = tuple([(n, self._device.view_of(x).pointer) for n, x in state.items()])
+        kinds = tuple([type(v.owner) for v in bound.views]) if library == "dlpack" else library
+        key = bound.sizes, layouts, kinds, threads, states
         found = self._prepared.get(key)
         if found is None:
             if self._allocator.is_exact:
@@ -229,6 +264,8 @@ class Session:
 
     def _is_steady(self, prepared: Prepared) -> bool:
         """States stay where they are, so that the next call finds them there."""
+        if SYNC.read() and not self._device.waits:
+            return False
         return not self.plan.call.given_sizes and all(
             prepared.state[name] is self._state[name] for name in self._feeds
         )
@@ -243,7 +280,7 @@ class Session:
 
     # ---- state
 
-    def _first_states(self, given: list[object], sizes: Any) -> dict[str, Array]:
+    def _first_states(self, given: list[object], sizes: Any, where: int) -> dict[str, Any]:
         """Zeros for states that no call has set, where other arguments tell their sizes."""
         missing = [n for n in self._states if given[self._place[n]] is MISSING]
         if not missing:
@@ -254,17 +291,22 @@ class Session:
             if isinstance(p, GivenSize):
                 known |= {p.name: number} if number is not None else {}
                 continue
-            shape = getattr(x, "shape", ())
-            known |= {d: n for d, n in zip(p.dimensions, shape) if isinstance(d, str)}
+            known |= {d: n for d, n in zip(p.dimensions, self._shape(x)) if isinstance(d, str)}
         known |= dict(sizes or {})
-        found: dict[str, Array] = {}
+        found: dict[str, Any] = {}
         for name in missing:
             p = self._call.parameters[self._place[name]]
             assert not isinstance(p, GivenSize)
             extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
             if None not in extents:
-                found[name] = np.zeros([n or 0 for n in extents], p.dtype.numpy)
+                zeros = np.zeros([n or 0 for n in extents], p.dtype.numpy)
+                found[name] = self._there(zeros, where)
         return found
+
+    def _shape(self, x: object) -> tuple[int, ...]:
+        with suppress(Unusable):
+            return tuple(getattr(x, "shape", None) or self._device.view_of(x).shape)
+        return ()
 
     def _set_state(self, name: str, view: View) -> None:
         """What this call takes for a state; if that is new, it is copied."""
@@ -272,15 +314,16 @@ class Session:
         if kept is not None and view.owner is kept:
             return
         if kept is None or kept.shape != view.shape:
-            self._state[name] = np.array(numpy_array(view), order="C")
+            self._state[name] = self._device.private_copy(view).owner
         else:
-            np.copyto(kept, numpy_array(view))
+            to = self._device.view_of(kept)._replace(place=view.place)
+            self._device.copy(to, view)
 
     @property
     def state(self) -> dict[str, Array]:
-        """What the next call takes for inputs that are states, as copies."""
+        """What the next call takes for inputs that are states, as copies in numpy's arrays."""
         with self._lock:
-            return {name: array.copy() for name, array in self._state.items()}
+            return {name: self._fetched(x) for name, x in self._state.items()}
 
     @state.setter
     def state(self, values: Mapping[str, Any]) -> None:
@@ -290,7 +333,18 @@ class Session:
                 raise OptionError(f"`{name}` is no state of this session", hint=hint)
         with self._lock:
             self._enter = self._switch.function if self._switch else self._serve
-            self._state = {name: np.array(x, order="C") for name, x in values.items()}
+            self._state = {name: self._set(x) for name, x in values.items()}
+
+    def _set(self, x: Any) -> Any:
+        protocols = "__dlpack_device__", "__cuda_array_interface__"
+        if isinstance(x, np.ndarray) or not any(hasattr(x, name) for name in protocols):
+            return np.array(x, order="C")
+        return self._copied(x)
+
+    def _fetched(self, x: Any) -> Array:
+        if isinstance(x, np.ndarray):
+            return x.copy()
+        return self._device.fetched(self._device.view_of(x))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, in numpy's format of several arrays."""

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tcsym.errors import TargetError
+from tcsym.ir.compiled import ARENA_LINE
 from tcsym.process.config import CHECK_TWIN, VERIFY
 from tcsym.process.system import require_runs_code
-from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, numpy_view, private_copy, view_of
+from tcsym.runtime.arrays import (
+    CPU_READS,
+    empty,
+    numpy_array,
+    numpy_view,
+    private_copy,
+    result_object,
+    view_of,
+)
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import HERE, Library, Place, View
@@ -70,8 +80,27 @@ class Cpu:
     def copy(self, to: View, source: View) -> None:
         np.copyto(numpy_array(to), numpy_array(source))
 
-    def moved(self, x: np.ndarray[Any, Any]) -> View:
+    def moved(self, x: np.ndarray[Any, Any], number: int = 0) -> View:
         return numpy_view(x)
+
+    def block(self, n_bytes: int, place: Place) -> View:
+        memory = np.empty(n_bytes + ARENA_LINE, np.uint8)
+        start = -memory.ctypes.data % ARENA_LINE
+        return numpy_view(memory[start : start + n_bytes])
+
+    def part(self, block: View, at: int, shape: tuple[int, ...], dtype: DType) -> View:
+        memory = numpy_array(block)[at : at + prod(shape) * dtype.bytes]
+        return numpy_view(memory.view(dtype.numpy).reshape(shape))
+
+    def in_library(self, view: View, library: Library) -> Any:
+        if library != "torch":
+            return result_object(view._replace(library=library))
+        from tcsym.runtime.torch_views import tensor_of
+
+        return tensor_of(view)
+
+    def begin(self, place: Place, before: Place | None) -> None:
+        """A call has ended when the next begins."""
 
     def fetched(self, view: View) -> np.ndarray[Any, Any]:
         return numpy_array(view)

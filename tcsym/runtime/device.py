@@ -62,6 +62,16 @@ class Code(Protocol):
 class LoadedCode(Code, Protocol):
     """All code of one variant, in the device's memory."""
 
+    @property
+    def address(self) -> int:
+        """Of its host half."""
+
+    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
+        """Scratch memory that a call needs: shared, and of each task. Errors: MemoryError."""
+
+    def launcher(self, place: Place) -> Any:
+        """What native code launches it by on a device; None on the host."""
+
     def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Any:
         """A native way in, which passes what it does not serve to `slow`; `failed` raises what a
         check in the code found."""
@@ -116,8 +126,22 @@ class Device(Protocol):
     def copy(self, to: View, source: View) -> None:
         """All elements, between memory of the device."""
 
-    def moved(self, x: np.ndarray[Any, Any]) -> View:
-        """A dense array of the host in its memory; `x` itself where the host's is that."""
+    def moved(self, x: np.ndarray[Any, Any], number: int = 0) -> View:
+        """A dense array of the host in the memory of the device of that number; `x` itself where
+        the host's is that."""
+
+    def block(self, n_bytes: int, place: Place) -> View:
+        """New memory of just so many bytes, which begins at a line."""
+
+    def part(self, block: View, at: int, shape: tuple[int, ...], dtype: DType) -> View:
+        """A dense array in a block, from a byte on."""
+
+    def in_library(self, view: View, library: Library) -> Any:
+        """An array of `part` in the library's kind, in the same memory. JAX's is a copy."""
+
+    def begin(self, place: Place, before: Place | None) -> None:
+        """Before a call in memory that a call at `before` used: it follows that. Raises what checks
+        in earlier calls found."""
 
     def fetched(self, view: View) -> np.ndarray[Any, Any]:
         """The contents of a dense array, once they are computed."""

@@ -68,6 +68,9 @@ class LoadedKernel(KernelCode):
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return shared, private
 
+    def launcher(self, place: Place) -> None:
+        """None: it runs here."""
+
     def whole(self) -> LoadedKernel:
         """The kernel with all of its code: this one (see `runtime.growing`)."""
         return self

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from tcsym.runtime.view import HERE, Elsewhere, Place, Unusable, View
 from tcsym.types import DType
 
@@ -176,3 +178,12 @@ def element_type(dtype: Any, torch: Any) -> DType | None:
         found = {getattr(torch, t.value, None): t for t in DType}
         _types.update({name: t for name, t in found.items() if name is not None})
     return _types.get(dtype)
+
+
+def tensor_of(view: View) -> Any:
+    """A tensor in the memory of a numpy array."""
+    import torch
+
+    if view.dtype is DType.BFLOAT16:  # numpy's is unknown to torch
+        return torch.from_numpy(view.owner.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(view.owner)

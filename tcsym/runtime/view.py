@@ -79,10 +79,16 @@ class View(NamedTuple):
     place: Place = HERE
 
     @property
+    def n_bytes(self) -> int:
+        """Of all elements, of a type that tcsym has."""
+        assert self.dtype is not None
+        return math.prod(self.shape) * self.dtype.bytes
+
+    @property
     def end(self) -> int:
         """Address behind the last element of a dense array of a type that tcsym has."""
-        assert self.dense and self.dtype is not None
-        return self.pointer + math.prod(self.shape) * self.dtype.bytes
+        assert self.dense
+        return self.pointer + self.n_bytes
 
     @property
     def type_name(self) -> str:

@@ -40,7 +40,7 @@ _STUB = 34  # CUDA_ERROR_STUB_LIBRARY
 FIELDS = (
     *("launches", "allocations", "frees", "waits", "modules", "memsets", "orders", "depth"),
     *("stream", "shared_bytes", "blocks", "threads", "device", "allowed", "together"),
-    *("graphs", "instances", "updates", "drops"),
+    *("graphs", "instances", "updates", "drops", "copies"),
     *("capability", "fail_launch", "is_noop", "devices"),
 )
 

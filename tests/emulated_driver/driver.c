@@ -37,7 +37,7 @@ typedef struct {
     Function functions[MOST_FUNCTIONS];
 } Module;
 typedef struct {
-    Function *function; /* null: a memset of `blocks` values of `threads` bytes */
+    Function *function; /* null: a memset of `blocks` values of `threads` bytes, or, from `words`, a copy */
     void *words, *stream;
     Pointer at;
     unsigned value;
@@ -79,7 +79,7 @@ static Result broken; /* what every call says after a kernel failed */
 static struct {
     int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
     int64_t stream, shared_bytes, blocks, threads, device, allowed, together;     /* of a last launch */
-    int64_t graphs, instances, updates, drops;                                    /* counts */
+    int64_t graphs, instances, updates, drops, copies;                             /* counts */
     int64_t capability, fail_launch, is_noop, devices;                            /* set by tests */
 } seen = {.capability = 80, .devices = DEVICES};
 static _Thread_local intptr_t stack[MOST_DEPTH];
@@ -115,7 +115,11 @@ void emulated_module(const char *text, const char *name, Region *region) {
         module->text = strdup(text);
         module->n_functions = 0;
     }
-    Function *function = module->functions + module->n_functions++;
+    Function *function = module->functions;
+    while (function < module->functions + module->n_functions && strcmp(function->name, name))
+        function++;
+    if (function == module->functions + module->n_functions)
+        module->n_functions++;
     snprintf(function->name, sizeof function->name, "%s", name);
     function->region = region;
     function->shared_bytes = PLAIN_SHARED;
@@ -126,7 +130,10 @@ void emulated_module(const char *text, const char *name, Region *region) {
 static void finish(void) {
     for (int k = 0; k < n_work; k++) {
         Work *w = work + k;
-        if (!w->function) {
+        if (!w->function && w->words) {
+            memcpy((void *)w->at, w->words, (size_t)w->blocks);
+            continue; /* they are not ours */
+        } else if (!w->function) {
             for (int64_t i = 0; i < w->blocks; i++)
                 memcpy((char *)w->at + i * w->threads, &w->value, w->threads);
         } else if (!broken) {
@@ -290,6 +297,10 @@ Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t n) { return moved(to, (voi
 Result cuMemcpyDtoD_v2(Pointer to, Pointer from, size_t n) {
     return moved((void *)to, (void *)from, n);
 }
+Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t n, void *stream) {
+    seen.copies++;
+    return needed() ? needed() : add((Work){.at = to, .words = (void *)from, .blocks = (int64_t)n, .stream = stream});
+}
 static Result set(Pointer at, unsigned value, size_t n, int bytes, void *stream) {
     if (needed())
         return needed();
@@ -354,13 +365,14 @@ Result cuStreamEndCapture(void *stream, void **graph) {
 }
 static Work copied(Work w) {
     void *words = w.words;
-    if (words)
+    if (words && w.function)
         w.words = memcpy(malloc(MOST_WORDS), words, MOST_WORDS);
     return w;
 }
 static void fill(Graph *to, const Graph *from) {
     for (int k = 0; k < to->n_nodes; k++)
-        free(to->nodes[k].words);
+        if (to->nodes[k].function)
+            free(to->nodes[k].words);
     to->n_nodes = from->n_nodes;
     for (int k = 0; k < from->n_nodes; k++)
         to->nodes[k] = copied(from->nodes[k]);

@@ -81,7 +81,7 @@ def test_panels_are_filled_at_binding_only() -> None:
     session = kernel.plan().session(constants=weights)
     x, h = _random(6, 8), _random(6, 40)
     before = session(x, h).copy()
-    held = list(session._preparation._held.values())
+    held = [view.owner for view in session._preparation._held.values()]
     assert sum(a.nbytes for a in held) >= 4 * 40 * (8 + 40)  # whole tiles of columns
     for array in held:
         array[:] = 0

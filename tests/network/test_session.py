@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, OptionError, SizeError, TargetError
+from tcsym.errors import BoundsError, OptionError, SizeError
 from tcsym.runtime.native import HAS_ENTRIES
 from tests.network.test_plan import CAT, LAYERS
 
@@ -199,12 +199,6 @@ def test_one_session_serves_calls_of_several_threads() -> None:
 def test_a_session_says_that_it_does_not_pickle() -> None:
     with pytest.raises(TypeError, match="pickle its kernel"):
         pickle.dumps(tcsym.define(BRANCHES).plan().session())
-
-
-def test_sessions_are_the_hosts() -> None:
-    plan = tcsym.define(STEP, target="cuda:sm_80").plan()
-    with pytest.raises(TargetError, match="sessions on a CUDA device"):
-        plan.session()
 
 
 def test_a_failed_check_in_a_step_is_the_error_of_the_kernel() -> None:

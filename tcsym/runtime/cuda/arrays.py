@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -158,18 +158,34 @@ def _view(
 # ---- new arrays
 
 
+class HasPointer(Protocol):
+    """What has memory of a device."""
+
+    pointer: int
+
+
 class DeviceArray:
     """A dense array on a device, for libraries to take over: DLPack, `__cuda_array_interface__`.
 
-    Its memory is of a pool of the stream it was made on, so what follows there may use it again.
+    Its memory is of a pool of the stream it was made on, so what follows there may use it again; or
+    what an owner has from a byte on.
     """
 
-    __slots__ = ("_lease", "_place", "_type", "dtype", "pointer", "shape")
+    __slots__ = ("_owner", "_place", "_type", "dtype", "pointer", "shape")
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, place: Place) -> None:
-        n_bytes = dtype.bytes * prod(shape)
-        self._lease = lease = primary(place.number).pool(place.stream).lease(n_bytes)
-        self.pointer = lease.pointer
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        place: Place,
+        owner: HasPointer | None = None,
+        at: int = 0,
+    ) -> None:
+        if owner is None:
+            n_bytes = dtype.bytes * prod(shape)
+            owner = primary(place.number).pool(place.stream).lease(n_bytes)
+        self._owner = owner
+        self.pointer = owner.pointer + at
         self.dtype = dtype.numpy
         self.shape = shape
         self._type = dtype
@@ -180,6 +196,10 @@ class DeviceArray:
         """It owns what it shows. (Kept, that would be a cycle.)"""
         made = dense_view(self.shape, self._type)
         return made._replace(library="dlpack", pointer=self.pointer, place=self._place, owner=self)
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self._type.bytes
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -228,11 +248,11 @@ class DeviceArray:
         return f"DeviceArray({self.shape}, {self.dtype}, {self._place.name})"
 
 
-def device_array(x: np.ndarray[Any, Any]) -> DeviceArray:
-    """A copy of a dense array on the first device."""
-    made = DeviceArray(x.shape, _OF_NUMPY[x.dtype], _place_at(0, _LEGACY_HANDLE))
+def device_array(x: np.ndarray[Any, Any], number: int = 0) -> DeviceArray:
+    """A copy of a dense array on the device of that number."""
+    made = DeviceArray(x.shape, _OF_NUMPY[x.dtype], _place_at(number, _LEGACY_HANDLE))
     if x.nbytes:
-        with primary(0):
+        with primary(number):
             driver().memcpy_htod(made.pointer, x)
     return made
 
@@ -255,6 +275,21 @@ def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Pla
         return device_view(made)._replace(place=place)
     view = DeviceArray(shape, dtype, place).view
     return view._replace(library="jax") if library == "jax" else view
+
+
+def shown_in(library: Library, view: View) -> Any:
+    """A `DeviceArray`, in the library's kind of array if it has the type."""
+    made, is_named = view.owner, view.dtype is not DType.BFLOAT16
+    if library == "torch":
+        return sys.modules["torch"].from_dlpack(made)
+    if library == "cupy" and is_named:
+        return sys.modules["cupy"].from_dlpack(made)
+    if library == "pycuda" and is_named:
+        from pycuda.gpuarray import GPUArray
+
+        with primary(view.place.number):
+            return GPUArray(made.shape, made.dtype, base=made, gpudata=made.pointer)
+    return result_object(view._replace(library=library))
 
 
 # ---- calls that do not pass through Python

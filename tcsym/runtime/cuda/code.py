@@ -85,7 +85,10 @@ class CudaKernel:
         Raises what an earlier call is found to have met on the device.
         """
         placed = self.placed(place.number)
-        faults, stream, n_bytes = placed.primary.faults, place.stream, self._scratch_bytes(sizes)
+        faults, stream = placed.primary.faults, place.stream
+        # with room for numbers behind, which native entries write there
+        n_bytes = self.byte_counts(tuple(sizes), threads)[0]
+        n_bytes += _NUMBER_BYTES * (1 + len(self.compiled.arguments))
         faults.raise_found()
         pool = placed.primary.pool(stream)
         scratch = pool.lease(n_bytes)
@@ -102,12 +105,15 @@ class CudaKernel:
             result = faults.found(placed.word)
         return result
 
-    def _scratch_bytes(self, sizes: Sequence[int]) -> int:
-        """With room for numbers behind, which native entries write there."""
+    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
+        """Scratch memory that a call needs: shared, and of each task. Errors: MemoryError."""
         ((n_bytes,),) = self._bytes_of(*sizes)
         if n_bytes > _MOST_BYTES:
             raise MemoryError(f"no {n_bytes} bytes of scratch memory")
-        return max(0, n_bytes) + _NUMBER_BYTES * (1 + len(self.compiled.arguments))
+        return max(0, n_bytes), 0
+
+    def launcher(self, place: Place) -> Grids:
+        return self.placed(place.number).grids
 
     def placed(self, number: int) -> Placed:
         """The kernel on a device, loaded when it is first called there."""

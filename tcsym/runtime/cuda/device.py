@@ -20,6 +20,7 @@ from tcsym.runtime.view import (
     View,
 )
 from tcsym.target.target import TWIN
+from tcsym.types import DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.cuda.code import CudaKernel
     from tcsym.target.target import Target
-    from tcsym.types import DType
 
 
 class Cuda:
@@ -101,11 +101,11 @@ class Cuda:
         from tcsym.runtime.cuda.driver import set_number
         from tcsym.runtime.cuda.primary import primary
 
-        content = numpy_array(view).tobytes()
-        lease = primary(place.number).pool(place.stream).lease(len(content))
+        assert view.dtype is not None
+        made = self.temporary((), view.dtype, place)
         with primary(place.number):
-            set_number(lease.pointer, content, place.stream)
-        return view._replace(pointer=lease.pointer, place=place, owner=lease)
+            set_number(made.pointer, numpy_array(view).tobytes(), place.stream)
+        return made._replace(library="numpy")
 
     def admitted(self, view: View, place: Place) -> View:
         """An array to write into, on the call's stream."""
@@ -125,15 +125,49 @@ class Cuda:
         return self.result("dlpack", shape, dtype, place)
 
     def private_copy(self, view: View) -> View:
-        raise _unaligned()
+        if not (view.dense and view.aligned and view.dtype is not None):
+            raise _unaligned()
+        made = self.temporary(view.shape, view.dtype, view.place)
+        self.copy(made, view)
+        return made._replace(library=view.library, original=view)
 
     def copy(self, to: View, source: View) -> None:
-        raise _unaligned()
+        """Of dense arrays."""
+        from tcsym.runtime.cuda.driver import copy
+        from tcsym.runtime.cuda.primary import primary
 
-    def moved(self, x: np.ndarray[Any, Any]) -> View:
+        assert to.dense and source.dense
+        with primary(to.place.number):
+            copy(to.pointer, source.pointer, to.n_bytes, to.place.stream)
+
+    def moved(self, x: np.ndarray[Any, Any], number: int = 0) -> View:
         from tcsym.runtime.cuda.arrays import device_array
 
-        return device_array(x).view
+        return device_array(x, number).view
+
+    def block(self, n_bytes: int, place: Place) -> View:
+        from tcsym.runtime.cuda.arrays import DeviceArray
+        from tcsym.runtime.cuda.primary import primary
+
+        memory = primary(place.number).allocate(n_bytes)
+        return DeviceArray((n_bytes,), DType.UINT8, place, memory).view
+
+    def part(self, block: View, at: int, shape: tuple[int, ...], dtype: DType) -> View:
+        from tcsym.runtime.cuda.arrays import DeviceArray
+
+        return DeviceArray(shape, dtype, block.place, block.owner, at).view
+
+    def in_library(self, view: View, library: Library) -> Any:
+        from tcsym.runtime.cuda.arrays import shown_in
+
+        return shown_in(library, self.private_copy(view) if library == "jax" else view)
+
+    def begin(self, place: Place, before: Place | None) -> None:
+        from tcsym.runtime.cuda.primary import primary
+
+        primary(place.number).faults.raise_found()
+        if before is not None:
+            _follow(before.stream, place)
 
     def fetched(self, view: View) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = view.owner.copy_to_host()

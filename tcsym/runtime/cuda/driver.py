@@ -51,6 +51,7 @@ TABLE = (
     "cuGraphExecUpdate_v2",
     "cuGraphExecDestroy",
     "cuGraphLaunch",
+    "cuMemcpyDtoDAsync_v2",
 )
 _SIGNATURES = {
     "cuModuleLoadDataEx": (_POINTER, ctypes.c_char_p, _UNSIGNED, _POINTER, _POINTER),
@@ -60,6 +61,7 @@ _SIGNATURES = {
     "cuMemsetD8Async": (_ADDRESS, ctypes.c_ubyte, _SIZE, _POINTER),
     "cuMemsetD16Async": (_ADDRESS, ctypes.c_ushort, _SIZE, _POINTER),
     "cuMemsetD32Async": (_ADDRESS, _UNSIGNED, _SIZE, _POINTER),
+    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, _SIZE, _POINTER),
     "cuStreamSynchronize": (_POINTER,),
     "cuEventCreate": (_POINTER, _UNSIGNED),
     "cuEventRecord": (_POINTER, _POINTER),
@@ -159,6 +161,11 @@ def set_number(pointer: int, content: bytes, stream: int) -> None:
     names = dict(zip((1, 2, 4), WRITES, strict=True))
     value = int.from_bytes(content, "little")
     _check(getattr(library, names[n])(pointer, value, 1, stream), "a number for a kernel")
+
+
+def copy(to: int, source: int, n_bytes: int, stream: int) -> None:
+    """In memory of the device."""
+    _check(_library().cuMemcpyDtoDAsync_v2(to, source, n_bytes, stream), "a copy on the device")
 
 
 def order(first: int, then: int) -> None:
