@@ -6,13 +6,13 @@ later statement of the same block replaces whole gets a name of its own, as do a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import converted, with_places, with_reads
+from tcsym.differentiate.algebra import converted, reads_replaced
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least, range_of
 from tcsym.errors import DerivativeError
@@ -232,22 +232,6 @@ def _combined(s: Statement, old: Expr, new: Expr) -> Expr:
     is_nan = Compare("ne", old, old)  # which stays
     kept = Binary("or", kept, is_nan, DType.BOOL) if dtype.is_float else kept
     return Select(kept, old, new, dtype)
-
-
-def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:
-    match item:
-        case Statement():
-            return with_places(item, lambda e: with_reads(e, f))
-        case For(_, _, _, body):
-            return replace(item, body=tuple(reads_replaced(x, f) for x in body))
-        case If(_, then, orelse):
-            return replace(
-                item,
-                then=tuple(reads_replaced(x, f) for x in then),
-                orelse=tuple(reads_replaced(x, f) for x in orelse),
-            )
-        case _:
-            assert_never(item)
 
 
 def _reads(items: tuple[Item, ...]) -> list[Read]:

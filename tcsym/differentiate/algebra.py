@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, assert_never
 
 from msgspec.structs import replace
@@ -14,12 +14,7 @@ from tcsym.frontend.program import (
     Compare,
     Const,
     Expr,
-    For,
-    Given,
-    If,
     IndexValue,
-    Item,
-    Range,
     Read,
     Select,
     Statement,
@@ -27,6 +22,7 @@ from tcsym.frontend.program import (
     dtype_of,
     rebuilt,
 )
+from tcsym.frontend.rename import Kind, Rewriting
 from tcsym.index.expr import (
     All,
     Any_,
@@ -37,7 +33,7 @@ from tcsym.index.expr import (
     Not,
     var,
 )
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.index.values import substitute
 from tcsym.types import DType
 
 TRUTH = Const(1, DType.BOOL)
@@ -242,15 +238,32 @@ def exactly(e: Expr) -> Expr:
 # ---- rebuilding
 
 
+class Substituting(Rewriting):
+    """With variables replaced everywhere."""
+
+    def __init__(self, values: Mapping[str, Index]) -> None:
+        self.values = values
+
+    def index(self, e: Index) -> Index:
+        return substitute(e, self.values)
+
+
 def with_indices(e: Expr, values: Mapping[str, Index]) -> Expr:
     """`e` with variables replaced everywhere."""
-    if not values:
-        return e
+    return Substituting(values).expression(e) if values else e
 
-    def inner(x: Expr) -> Expr:
-        return rebuilt(x, inner, lambda i: substitute(i, values))
 
-    return inner(e)
+class _Replacing(Rewriting):
+    def __init__(self, f: Callable[[Read], Expr]) -> None:
+        self.f = f
+
+    def expression(self, e: Expr) -> Expr:
+        return with_reads(e, self.f)
+
+
+def reads_replaced(item: Kind, f: Callable[[Read], Expr]) -> Kind:
+    """A statement with what `f` has for each read, those of positions and ranges, too."""
+    return _Replacing(f).items((item,))[0]
 
 
 def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
@@ -263,18 +276,6 @@ def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
     return inner(e)
 
 
-def with_bounds(r: Range, f: Callable[[Index], Index]) -> Range:
-    """A range with `f` applied to its index expressions, those of a scattered position included."""
-
-    def inner(x: Expr) -> Expr:
-        return rebuilt(x, inner, f)
-
-    at = r.at
-    if at is not None:
-        at = f(at) if isinstance(at, Index) else inner(at)
-    return replace(r, lower=f(r.lower), upper=f(r.upper), at=at)
-
-
 def positions(s: Statement) -> tuple[Subscript, ...]:
     """Where each point of a statement writes: scattered subscripts by what they are."""
     scattered = {r.variable: r.at for r in s.domain if r.at is not None}
@@ -282,43 +283,4 @@ def positions(s: Statement) -> tuple[Subscript, ...]:
     for e in s.subscripts:
         at = next((at for v, at in scattered.items() if e == var(v)), None)
         found.append(e if at is None else at)
-    return tuple(found)
-
-
-def with_places(s: Statement, f: Callable[[Expr], Expr]) -> Statement:
-    """A statement with `f` applied to all that reads tensors: positions and ends of ranges, too."""
-    domain = tuple(
-        r if r.at is None or isinstance(r.at, Index) else replace(r, at=f(r.at)) for r in s.domain
-    )
-    given = tuple(Given(g.name, f(g.value)) for g in s.given)
-    return replace(s, value=f(s.value), domain=domain, given=given)
-
-
-def items_substituted(items: Iterable[Item], values: Mapping[str, Index]) -> tuple[Item, ...]:
-    """Statements with variables replaced everywhere."""
-    found: list[Item] = []
-    for item in items:
-        match item:
-            case Statement():
-                domain = tuple(with_bounds(r, lambda e: substitute(e, values)) for r in item.domain)
-                left = tuple(substitute(e, values) for e in item.subscripts)
-                value = with_indices(item.value, values)
-                given = tuple(Given(g.name, with_indices(g.value, values)) for g in item.given)
-                found.append(
-                    replace(item, domain=domain, subscripts=left, value=value, given=given)
-                )
-            case For(_, lower, upper, body):
-                lower, upper = substitute(lower, values), substitute(upper, values)
-                body = items_substituted(body, values)
-                found.append(replace(item, lower=lower, upper=upper, body=body))
-            case If(condition, then, orelse):
-                found.append(
-                    If(
-                        condition_substitute(condition, values),
-                        items_substituted(then, values),
-                        items_substituted(orelse, values),
-                    )
-                )
-            case _:
-                assert_never(item)
     return tuple(found)

@@ -30,8 +30,8 @@ class _InFloat(Renaming):
         super().__init__({})
         self.short = short
 
-    def _statement(self, s: S) -> S:
-        made = super()._statement(s)
+    def statement(self, s: S) -> S:
+        made = super().statement(s)
         if s.op == "=" and s.target in self.short:
             return replace(made, value=stored(made.value, self.short[s.target]))
         return made

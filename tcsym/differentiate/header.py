@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import with_bounds
 from tcsym.differentiate.halves import in_float
 from tcsym.differentiate.names import Names
 from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
-    Expr,
     For,
-    Given,
     If,
     Item,
     Program,
@@ -22,13 +19,12 @@ from tcsym.frontend.program import (
     SizeParameter,
     Statement,
     Tensor,
-    rebuilt,
     statements,
     variables_of,
 )
+from tcsym.frontend.rename import Rewriting
 from tcsym.frontend.unparse import is_declarable, source_of
 from tcsym.index.expr import Index, condition_variables, var
-from tcsym.index.values import map_condition
 
 
 class Header(Struct, frozen=True):
@@ -48,7 +44,7 @@ def program_of(
 ) -> Program:
     """The def, as its text is read back. tensors: temporaries. Errors: those of inference."""
     extents = _named_extents(header, names)
-    items = tuple(_with_extents(items, extents))
+    items = _Shortening(extents).items(items)
     header = _bound(header, items, extents)
 
     def called(t: Tensor, role: Role) -> Tensor:
@@ -154,35 +150,14 @@ def _variables(items: Collection[Item]) -> set[str]:
     return found
 
 
-def _with_extents(items: Collection[Item], extents: Mapping[Index, str]) -> Iterator[Item]:
-    """Items in which what has a name is called by it."""
+class _Shortening(Rewriting):
+    """With what has a name called by it."""
 
-    def of_index(e: Index) -> Index:
-        return shorter(e, extents)
+    def __init__(self, extents: Mapping[Index, str]) -> None:
+        self.extents = extents
 
-    def of_expression(e: Expr) -> Expr:
-        return rebuilt(e, of_expression, of_index)
-
-    for item in items:
-        match item:
-            case Statement():
-                domain = [with_bounds(r, of_index) for r in item.domain]
-                yield replace(
-                    item,
-                    subscripts=tuple(map(of_index, item.subscripts)),
-                    domain=tuple(domain),
-                    value=of_expression(item.value),
-                    given=tuple(Given(g.name, of_expression(g.value)) for g in item.given),
-                )
-            case For(_, lower, upper, body):
-                inner = tuple(_with_extents(body, extents))
-                yield replace(item, lower=of_index(lower), upper=of_index(upper), body=inner)
-            case If(condition, then, orelse):
-                yield If(
-                    map_condition(condition, of_index),
-                    tuple(_with_extents(then, extents)),
-                    tuple(_with_extents(orelse, extents)),
-                )
+    def index(self, e: Index) -> Index:
+        return shorter(e, self.extents)
 
 
 def shorter(e: Index, extents: Mapping[Index, str]) -> Index:

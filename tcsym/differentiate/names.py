@@ -56,5 +56,5 @@ class Renamed(Renaming):
         made = super().expression(e)
         return replace(made, checked=(), unwritten=None) if isinstance(made, Read) else made
 
-    def _statement(self, s: S) -> S:
-        return replace(super()._statement(s), exists=())
+    def statement(self, s: S) -> S:
+        return replace(super().statement(s), exists=())

@@ -17,12 +17,12 @@ from tcsym.differentiate.activity import Activity, certain_reads, is_open, smoot
 from tcsym.differentiate.algebra import (
     TRUTH,
     Subscript,
+    Substituting,
     both,
     constant,
     converted,
     exactly,
     index_value,
-    items_substituted,
     positions,
     select,
     truth,
@@ -132,7 +132,7 @@ class Reverse(Struct):
             body = [*needed_items(forward, tuple(body), self.taken)[0], *body]
         if body:
             back = {loop.variable: loop.lower + loop.upper - 1 - var(loop.variable)}
-            made = For(loop.variable, loop.lower, loop.upper, items_substituted(body, back))
+            made = replace(loop, body=Substituting(back).items(tuple(body)))
             self.frames[-1].items.append(made)
 
     def _if(self, item: If) -> None:

@@ -14,8 +14,8 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.accumulate import Tensors, reads_replaced
-from tcsym.differentiate.algebra import items_substituted, with_bounds
+from tcsym.differentiate.accumulate import Tensors
+from tcsym.differentiate.algebra import Substituting, reads_replaced
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import is_at_least, range_of, writes
 from tcsym.differentiate.single import Single
@@ -68,7 +68,7 @@ class Segmented(Struct, frozen=True):
     ) -> tuple[Item, ...]:
         """Statements with numbers of checkpoints, by default all of them, said by other sizes."""
         counts = {n: e for n, e in self.counts.items() if names is None or n in names}
-        return items_substituted(items, counts)
+        return Substituting(counts).items(tuple(items))
 
     def ranged(self, items: Iterable[Item]) -> Iterator[Item]:
         """Ranges over checkpoints said by other sizes, subscripts not: a call with checkpoints of
@@ -76,9 +76,8 @@ class Segmented(Struct, frozen=True):
         for item in items:
             match item:
                 case Statement():
-                    yield replace(
-                        item, domain=tuple([with_bounds(r, self.count) for r in item.domain])
-                    )
+                    said = Substituting(self.counts)
+                    yield replace(item, domain=tuple(map(said.range, item.domain)))
                 case For(_, lower, upper):
                     yield replace(item, lower=self.count(lower), upper=self.count(upper))
                 case _:
@@ -187,7 +186,7 @@ class _Cutting(Struct):
                 now, past = (_at(variables, s.dimension, var(u) + s.memory - k) for k in (0, 1))
                 stalled.append(_copy(t, name, now, name, past, domain))
         body = _within(loop.body, states, var(loop.variable), var(u))
-        body = items_substituted(body, {loop.variable: step})
+        body = Substituting({loop.variable: step}).items(body)
         steps = If(lt(step, loop.upper), body, tuple(stalled))
         self.lengths[u] = minimum(var(size), loop.upper - step + var(u)), steps.condition
         segment = For(u, ZERO, var(size), (steps,))

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from tcsym.differentiate.accumulate import (
     Tensors,
     own_subscripts,
-    reads_replaced,
     reduces,
     without_accumulation,
 )
-from tcsym.differentiate.algebra import select, truth, with_indices, with_places, with_reads
+from tcsym.differentiate.algebra import reads_replaced, select, truth, with_indices
 from tcsym.differentiate.halves import in_float
 from tcsym.differentiate.names import Names, Renamed
 from tcsym.differentiate.places import Bounds, are_single, is_at_least, least, range_of, writes
@@ -118,15 +117,6 @@ class _Versions(Struct, frozen=True):
                     assert_never(item)
         return found
 
-    def _read(self, e: Expr, places: Places) -> Expr:
-        def read(r: Read) -> Expr:
-            at = places.get(r.tensor)
-            return (
-                r if at is None else replace(r, tensor=at.name, subscripts=at.prefix + r.subscripts)
-            )
-
-        return with_reads(e, read)
-
     def version(self, t: Tensor, loops: tuple[For, ...], more: int = 0) -> _At:
         """A new tensor for values of `t`, with a dimension for each loop; the last has `more`."""
         steps = [step_of(f, loops[:k]) for k, f in enumerate(loops)]
@@ -150,7 +140,13 @@ class _Versions(Struct, frozen=True):
     # ---- statements
 
     def _statement(self, s: Statement, places: Places, loops: tuple[For, ...]) -> list[Item]:
-        s = with_places(s, lambda e: self._read(e, places))
+        def read(r: Read) -> Expr:
+            at = places.get(r.tensor)
+            if at is None:
+                return r
+            return replace(r, tensor=at.name, subscripts=at.prefix + r.subscripts)
+
+        s = reads_replaced(s, read)
         if s.target not in self.moved:
             return [s]
         t = self.tensors[s.target]

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from tcsym.differentiate.algebra import (
     TRUTH,
     Subscript,
+    Substituting,
     both,
     compared,
     constant,
     index_value,
     select,
     truth,
-    with_bounds,
     with_indices,
 )
 from tcsym.differentiate.conditions import (
@@ -404,11 +404,12 @@ def _in_loops(s: Sum, loops: tuple[Range, ...], names: Names) -> Sum:
     if not loops:
         return s
     called = {r.variable: var(names.fresh(r.variable)) for r in loops}
+    calling = Substituting(called)
     return replace(
         s,
-        domain=tuple(with_bounds(r, lambda e: substitute(e, called)) for r in s.domain),
-        value=with_indices(s.value, called),
-        given=tuple(Given(g.name, with_indices(g.value, called)) for g in s.given),
+        domain=tuple(map(calling.range, s.domain)),
+        value=calling.expression(s.value),
+        given=tuple(Given(g.name, calling.expression(g.value)) for g in s.given),
         loops=tuple(replace(r, variable=str(called[r.variable])) for r in loops),
     )
 

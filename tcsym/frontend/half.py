@@ -21,7 +21,7 @@ from tcsym.frontend.program import (
     dtype_of,
     rebuilt,
 )
-from tcsym.frontend.rename import Renaming, S
+from tcsym.frontend.rename import Rewriting, S
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedStatement, statements_of
 from tcsym.index.expr import Index
 from tcsym.types import DType
@@ -53,17 +53,16 @@ def is_half(dtype: DType) -> bool:
     return dtype.accumulator is not dtype
 
 
-class _Rewriting(Renaming):
+class _Rewriting(Rewriting):
     """`types`: of the tensors in memory."""
 
     def __init__(self, program: ResolvedProgram) -> None:
-        super().__init__({})
         self.types = {
             t.name: t.dtype.accumulator if t.role == "temporary" else t.dtype
             for t in program.tensors
         }
 
-    def _statement(self, s: S) -> S:
+    def statement(self, s: S) -> S:
         value, dtype = self.expression(s.value), self.types[s.target]
         if s.op == "=" and dtype is not dtype_of(value):
             value = stored(value, dtype)

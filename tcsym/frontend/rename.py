@@ -1,4 +1,4 @@
-"""Statements, resolved or typed -> the same under new names."""
+"""Statements, resolved or typed -> the same rewritten: under new names, for one."""
 
 from __future__ import annotations
 
@@ -29,25 +29,22 @@ from tcsym.frontend.resolved import (
     Variable,
 )
 from tcsym.index.expr import Index, var
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.index.values import map_condition, substitute
 
 Names = Mapping[str, str]
 S = TypeVar("S", ResolvedStatement, Statement)
 Kind = TypeVar("Kind", bound=ResolvedItem | Item)
 
 
-class Renaming:
-    """Old name -> new name, for tensors, sizes, index and loop variables alike."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.values = {old: var(new) for old, new in names.items()}
+class Rewriting:
+    """Statements part by part: who rewrites them overrides what changes."""
 
     def name(self, old: str) -> str:
-        return self.names.get(old, old)
+        """Of a tensor, size, index or loop variable."""
+        return old
 
     def index(self, e: Index) -> Index:
-        return substitute(e, self.values)
+        return e
 
     def items(self, items: tuple[Kind, ...]) -> tuple[Kind, ...]:
         return cast("tuple[Kind, ...]", tuple([self._item(i) for i in items]))
@@ -56,9 +53,9 @@ class Renaming:
         match item:
             case ResolvedStatement():
                 variables = tuple(map(self._variable, item.variables))
-                return replace(self._statement(item), variables=variables)
+                return replace(self.statement(item), variables=variables)
             case Statement():
-                return replace(self._statement(item), domain=tuple(map(self._range, item.domain)))
+                return replace(self.statement(item), domain=tuple(map(self.range, item.domain)))
             case Unify(tensor, dimensions):
                 sizes = tuple(self.name(d) if isinstance(d, str) else d for d in dimensions)
                 return replace(item, tensor=self.name(tensor), dimensions=sizes)
@@ -75,14 +72,14 @@ class Renaming:
             case ResolvedIf() | If():
                 return replace(
                     item,
-                    condition=condition_substitute(item.condition, self.values),
+                    condition=map_condition(item.condition, self.index),
                     then=self.items(item.then),
                     orelse=self.items(item.orelse),
                 )
             case _:
                 assert_never(item)
 
-    def _statement(self, s: S) -> S:
+    def statement(self, s: S) -> S:
         return replace(
             s,
             target=self.name(s.target),
@@ -94,13 +91,13 @@ class Renaming:
 
     def _variable(self, v: Variable) -> Variable:
         where = None if v.where is None else (self.index(v.where[0]), self.index(v.where[1]))
-        return replace(v, name=self.name(v.name), where=where, at=self._position(v.at))
+        return replace(v, name=self.name(v.name), where=where, at=self.position(v.at))
 
-    def _range(self, r: Range) -> Range:
+    def range(self, r: Range) -> Range:
         lower, upper = self.index(r.lower), self.index(r.upper)
-        return Range(self.name(r.variable), lower, upper, r.reduced, self._position(r.at))
+        return Range(self.name(r.variable), lower, upper, r.reduced, self.position(r.at))
 
-    def _position(self, at: Index | Expr | None) -> Index | Expr | None:
+    def position(self, at: Index | Expr | None) -> Index | Expr | None:
         if at is None:
             return None
         return self.index(at) if isinstance(at, Index) else self.expression(at)
@@ -120,6 +117,20 @@ class Renaming:
         for node in reversed(chain):
             left = replace(node, left=left, right=self.expression(node.right))
         return left
+
+
+class Renaming(Rewriting):
+    """Old name -> new name, for tensors, sizes, index and loop variables alike."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.values = {old: var(new) for old, new in names.items()}
+
+    def name(self, old: str) -> str:
+        return self.names.get(old, old)
+
+    def index(self, e: Index) -> Index:
+        return substitute(e, self.values)
 
 
 def index_variables(items: tuple[ResolvedItem, ...]) -> dict[str, None]:

@@ -8,7 +8,6 @@ program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import count
 from typing import assert_never
 
 from msgspec import Struct
@@ -48,6 +47,7 @@ from tcsym.frontend.program import (
     rebuilt,
     statements,
 )
+from tcsym.frontend.rename import Rewriting, S
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
@@ -98,7 +98,7 @@ class _Unparse(Struct, frozen=True):
     @staticmethod
     def of(program: Program) -> _Unparse:
         program = written_plainly(program)
-        items = _plain_items(program.body, count())
+        items = _Plain().items(program.body)
         program = replace(program, body=items, size_parameters=_dividing(program))
         found = list(statements(items))
         declared = {t.name: t.dtype for t in program.outputs if is_declarable(t, program)}
@@ -301,52 +301,41 @@ def _bounds(items: Iterable[Item]) -> Iterator[Index]:
 # ---- as the front end has it before inference
 
 
-def _plain_items(items: Iterable[Item], numbers: Iterator[int]) -> tuple[Item, ...]:
+class _Plain(Rewriting):
     """Without what inference found out about reads, which get the number of their statement as
     their line; integers are exact in subscripts alone."""
-    found: list[Item] = []
-    for item in items:
-        match item:
-            case Statement():
-                found.append(_plain_statement(item, Span(next(numbers) + 1, 1)))
-            case For():
-                found.append(replace(item, body=_plain_items(item.body, numbers)))
-            case If():
-                then = _plain_items(item.then, numbers)
-                found.append(replace(item, then=then, orelse=_plain_items(item.orelse, numbers)))
-    return tuple(found)
 
+    def __init__(self) -> None:
+        self.span = Span(0, 1)
 
-def _plain_statement(s: Statement, span: Span) -> Statement:
-    def subscript(e: Index | Expr) -> Index | Expr:
-        return e if isinstance(e, Index) else exact(e)
+    def statement(self, s: S) -> S:
+        self.span = replace(self.span, line=self.span.line + 1)
+        made = super().statement(s)
+        if made.op == "+=" and made.initialise and not _moves(s):  # a sum of one term
+            made = replace(made, op="=", initialise=False)
+        return replace(made, given=tuple(Given(g.name, self._exact(g.value)) for g in s.given))
 
-    def exact(e: Expr) -> Expr:
-        made = rebuilt(e, exact)
-        return _read(made, span) if isinstance(made, Read) else made
+    def position(self, at: Index | Expr | None) -> Index | Expr | None:
+        return at if at is None or isinstance(at, Index) else self._exact(at)
 
-    def value(e: Expr) -> Expr:
+    def expression(self, e: Expr) -> Expr:
         if isinstance(e, Read):
-            return _read(replace(e, subscripts=tuple(map(subscript, e.subscripts))), span)
-        made = folded(rebuilt(e, value))
+            found = [i if isinstance(i, Index) else self._exact(i) for i in e.subscripts]
+            return self._read(replace(e, subscripts=tuple(found)))
+        made = folded(rebuilt(e, self.expression))
         return replace(made, exact=False) if isinstance(made, Binary | Cast) else made
 
-    domain = tuple(r if r.at is None else replace(r, at=subscript(r.at)) for r in s.domain)
-    moves = any(r.reduced or r.at is not None for r in s.domain)
-    is_assigned = s.op == "+=" and s.initialise and not moves
-    return replace(
-        s,
-        op="=" if is_assigned else s.op,
-        initialise=s.initialise and not is_assigned,
-        domain=domain,
-        value=value(s.value),
-        exists=tuple(map(value, s.exists)),
-        given=tuple(Given(g.name, exact(g.value)) for g in s.given),
-    )
+    def _exact(self, e: Expr) -> Expr:
+        made = rebuilt(e, self._exact)
+        return self._read(made) if isinstance(made, Read) else made
+
+    def _read(self, e: Read) -> Read:
+        return replace(e, checked=(), unwritten=None, span=self.span)
 
 
-def _read(e: Read, span: Span) -> Read:
-    return replace(e, checked=(), unwritten=None, span=span)
+def _moves(s: Statement | ResolvedStatement) -> bool:
+    ranges = s.domain if isinstance(s, Statement) else s.variables
+    return any(r.reduced or r.at is not None for r in ranges)
 
 
 # ---- meanings
@@ -355,32 +344,15 @@ def _read(e: Read, span: Span) -> Read:
 def _meaning(program: ResolvedProgram) -> ResolvedProgram:
     """The same for texts that mean the same: without names, conversions of a type to itself and
     other spellings of index expressions."""
-    items = tuple(map(_normal_item, program.body))
+    items = _Normal().items(program.body)
     sizes = tuple(replace(p, divides=False) for p in program.size_parameters)
     made = replace(program, name="", body=items, size_parameters=sizes)
     return canonical_program(made)
 
 
-def _normal_item(item: ResolvedItem) -> ResolvedItem:
-    match item:
-        case ResolvedStatement():
-            variables = tuple(
-                v if v.at is None or isinstance(v.at, Index) else replace(v, at=normal(v.at))
-                for v in item.variables
-            )
-            return replace(
-                item,
-                variables=variables,
-                value=normal(item.value),
-                exists=tuple(map(normal, item.exists)),
-                given=tuple(Given(g.name, normal(g.value)) for g in item.given),
-            )
-        case ResolvedFor():
-            return replace(item, body=tuple(map(_normal_item, item.body)))
-        case ResolvedIf():
-            then, orelse = map(_normal_item, item.then), map(_normal_item, item.orelse)
-            return replace(item, then=tuple(then), orelse=tuple(orelse))
-    return item
+class _Normal(Rewriting):
+    def expression(self, e: Expr) -> Expr:
+        return normal(e)
 
 
 def normal(e: Expr) -> Expr:
