@@ -145,7 +145,7 @@ def _digamma(x: Expr) -> Expr:
     for k in range(_STEPS_UP):
         found = subtract(found, _over(add(z, _c(float(k), x))))
     cotangent = divide(_f("cospi", x), _f("sinpi", x))
-    return select(is_low, subtract(found, _scaled(_PI, cotangent)), found)
+    return subtract(found, select(is_low, _scaled(_PI, cotangent), _c(0.0, x)))
 
 
 def _bessel1(order_zero: str, x: Expr, y: Expr) -> Expr:

@@ -449,6 +449,9 @@ def test_gradients_of_gradients_of_gates() -> None:
     assert disagreement(text.grad().source, {"T": 2, "H": 1, "P": 3}) == ""
 
 
+LINEAR = ("fabs", "fdim", "fmax", "fmin")  # piecewise
+
+
 @pytest.mark.parametrize("function", sorted(ARITY))
 def test_every_function_has_a_derivative(function: str) -> None:
     names = "ABCD"[: ARITY[function]]
@@ -461,6 +464,14 @@ def test_every_function_has_a_derivative(function: str) -> None:
     rng = np.random.default_rng(3)
     arrays = {x: rng.uniform(0.55, 1.45, 4) for x in names}
     assert disagreement(text, {"N": 4}, arrays=arrays) == ""
+    back, arrays = gradient_of(only(text), recompute="all"), {**arrays, "dY": np.ones(4)}
+    known = {t.name: arrays[t.name] for t in back.inputs}
+    moving = [x for x in names if x in known]
+    if function in LINEAR:
+        with pytest.raises(tcsym.DerivativeError, match="no floating output"):
+            gradient_of(back, moving)
+    elif moving:
+        assert disagreement(back.source, {"N": 4}, arrays=known) == ""
 
 
 def test_derivatives_of_gamma_functions() -> None:
