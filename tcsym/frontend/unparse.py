@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import Span, TCError
 from tcsym.frontend.affine import as_index
-from tcsym.frontend.canonical import canonical_hash, canonical_program
+from tcsym.frontend.canonical import canonical_hash
 from tcsym.frontend.check import resolve
 from tcsym.frontend.check_index import note_divisors
 from tcsym.frontend.infer import infer
@@ -85,7 +85,7 @@ def is_same(a: Program, b: Program) -> bool:
     return _ranged(a) == _ranged(b)
 
 
-def _ranged(program: Program) -> ResolvedProgram:
+def _ranged(program: Program) -> str:
     whole = _Unparse.of(program)
     return _meaning(whole.resolved([{*x.ranges} for x in whole.written]))
 
@@ -341,13 +341,12 @@ def _moves(s: Statement | ResolvedStatement) -> bool:
 # ---- meanings
 
 
-def _meaning(program: ResolvedProgram) -> ResolvedProgram:
+def _meaning(program: ResolvedProgram) -> str:
     """The same for texts that mean the same: without names, conversions of a type to itself and
     other spellings of index expressions."""
-    items = _Normal().items(program.body)
     sizes = tuple(replace(p, divides=False) for p in program.size_parameters)
-    made = replace(program, name="", body=items, size_parameters=sizes)
-    return canonical_program(made)
+    items = _Normal().items(program.body)
+    return canonical_hash(replace(program, body=items, size_parameters=sizes))
 
 
 class _Normal(Rewriting):

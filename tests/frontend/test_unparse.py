@@ -86,6 +86,7 @@ def test_integers_keep_their_types() -> None:
         "int64(a(i)) + (i + 1)",
         "-int32(2147483647) - a(i)",
         "float(i / 2) + a(i) % 3",
+        "float(a(i)) < NAN ? -0.0 : -INFINITY",
         "(a(i) & 3) < (b(i) << 2) ? 1 : ~a(i)",
     ):
         for result in ("Y", "int64(N) Y", "double(N) Y"):
