@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError
+from tcsym.jax.symbols import JaxSymbols
 from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
+from tcsym.operators.forward import forward_of
 
 
 class Way(Struct, frozen=True):
@@ -65,44 +66,36 @@ class Tangents(Struct, frozen=True):
         """Those that belong to the map: of the call, and of the kernels that go back."""
         if self.gradient is None:
             return tuple(sizes)
-        return self.gradient.sizes_of(kernel.program, inputs, sizes)
+        return self.gradient.sizes_of(kernel.program, inputs, sizes, JaxSymbols)
 
     def given(self, kernel: Called, sizes: Sequence[Any]) -> tuple[Any, ...]:
         """Free sizes of `saving`, of those that belong to the map."""
-        steps = self.gradient.steps if self.gradient else ()
-        known = dict(zip((*kernel.program.free_sizes, *(n for n, _ in steps)), sizes))
-        return tuple([known[n] for n in self.saving.program.free_sizes])
+        return tuple(sizes) if self.gradient is None else self.gradient.given(kernel.program, sizes)
 
 
 @cache
 def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents:
     """needs: which inputs move. Errors: DerivativeError."""
     program = kernel.program
-    names = gradient_names(program)
-    wrt = tuple([t.name for t, need in zip(program.inputs, needs) if need])
     gradient, why = None, None
     try:
         gradient = backward_of(kernel, needs, saving=True)
     except DerivativeError as error:  # there may be tangents all the same
         why = error
-    forward = kernel.jvp(wrt)
-    saving = kernel if gradient is None else gradient.saving
-    known = [*(t.name for t in program.inputs), *(t.name for t in saving.program.outputs)]
-    mapped = {names[n]: k for k, n in enumerate(wrt)}
-    parameters = [t.name for t in forward.program.inputs]
+    forward = forward_of(kernel, needs)
+    n_known = len(program.inputs) + len(program.outputs)
     kept = gradient.kept if gradient else ()
-    kept = tuple(dict.fromkeys((*kept, *(known.index(n) for n in parameters if n not in mapped))))
-    order = [
-        len(kept) + mapped[n] if n in mapped else kept.index(known.index(n)) for n in parameters
-    ]
-    results = {t.name: k for k, t in enumerate(forward.program.outputs)}
-    moved = tuple([k for k, t in enumerate(program.outputs) if names.get(t.name) in results])
-    places = [results[names[program.outputs[k].name]] for k in moved]
-    sizes = [program.free_sizes.index(n) for n in forward.program.free_sizes]
-    there = Way(forward, tuple(order), tuple(places), tuple(sizes))
+    kept = tuple(dict.fromkeys((*kept, *(k for k in forward.order if k < n_known))))
+    moved = tuple([k for k, place in enumerate(forward.moved) if place is not None])
+    there = Way(
+        forward.kernel,
+        tuple([kept.index(k) if k < n_known else len(kept) + k - n_known for k in forward.order]),
+        tuple([k for k in forward.moved if k is not None]),
+        tuple([k for _, k in forward.sizes]),
+    )
     if gradient is None:
         assert why is not None
-        return Tangents(saving, kept, moved, there, why, None)
+        return Tangents(kernel, kept, moved, there, why, None)
     n = len(gradient.kept)
     back = Way(
         gradient.kernel,
@@ -110,4 +103,4 @@ def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents:
         tuple([k for k in gradient.wanted if k is not None]),
         tuple([k for _, k in gradient.sizes]),
     )
-    return Tangents(saving, kept, moved, there, back, gradient)
+    return Tangents(gradient.saving, kept, moved, there, back, gradient)

@@ -6,15 +6,14 @@ Other libraries count arguments and results, derivatives know them by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isqrt
 from typing import Any
 
 from msgspec import Struct
 
 from tcsym.frontend.program import Program
 from tcsym.index.expr import Index
-from tcsym.index.values import evaluate
 from tcsym.operators.called import Called
+from tcsym.operators.shapes import Symbols
 
 
 class Backward(Struct, frozen=True):
@@ -37,16 +36,25 @@ class Backward(Struct, frozen=True):
     sizes: tuple[tuple[str, int], ...]
 
     def sizes_of(
-        self, program: Program, inputs: Sequence[Any], sizes: Sequence[Any]
+        self,
+        program: Program,
+        inputs: Sequence[Any],
+        sizes: Sequence[Any],
+        symbols: type[Symbols],
     ) -> tuple[Any, ...]:
-        """`sizes` of a call, and `steps`: the square root of a loop's takes about least memory."""
+        """`sizes` of a call, and `steps`: near the square root of a loop's takes least memory."""
         if not self.steps:
             return tuple(sizes)
         known = dict(zip(program.free_sizes, sizes))
         for t, x in zip(program.inputs, inputs):
-            known |= {str(e): int(n) for e, n in zip(t.shape, x.shape)}
-        lengths = [evaluate(e, known) for _, e in self.steps]
-        return (*sizes, *[isqrt(max(0, n - 1)) + 1 for n in lengths])
+            known |= {str(e): n for e, n in zip(t.shape, x.shape)}
+        fold = symbols(known)
+        return (*sizes, *[fold.near_root(fold.index(e)) for _, e in self.steps])
+
+    def given(self, program: Program, sizes: Sequence[Any]) -> tuple[Any, ...]:
+        """Free sizes of `saving`, of what `sizes_of` says."""
+        known = dict(zip((*program.free_sizes, *(n for n, _ in self.steps)), sizes))
+        return tuple([known[n] for n in self.saving.program.free_sizes])
 
     def gradients(
         self,

@@ -46,6 +46,12 @@ class Symbols(Fold[Size, Truth]):
     def some(self, truths: Iterator[Truth]) -> Truth:
         return reduce(lambda a, b: b if a is False else a if b is False else a | b, truths, False)
 
+    def near_root(self, n: Size) -> Size:
+        """A power of two within a factor 1.5 of the square root of n >= 0, up to 2**16."""
+        return reduce(
+            lambda root, k: root + 2**k * self.minimum([n // (2 * 4**k), 1]), range(16), 1
+        )
+
     def require(self, truth: Callable[[], Truth], text: str) -> None:
         """What a call checks: tracing goes on from it."""
         raise NotImplementedError

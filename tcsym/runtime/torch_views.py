@@ -67,7 +67,8 @@ def is_undisturbed(torch: Any) -> bool:
     their types."""
     busy = torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
     cast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    return not (busy or cast or torch._C._len_torch_dispatch_stack())
+    busy = busy or cast or may_have_tangents(torch)
+    return not (busy or torch._C._len_torch_dispatch_stack())
 
 
 def is_transformed(x: Any, torch: Any) -> bool:
@@ -88,6 +89,15 @@ def needs_operator(x: Any, torch: Any) -> bool:
     except Unusable:
         return not torch.nn.parameter.is_lazy(x)
     return bool(x.is_meta)
+
+
+def may_have_tangents(torch: Any) -> bool:
+    """Forward differentiation is at work, and nobody above us has looked after it."""
+    forward = sys.modules["torch.autograd.forward_ad"]
+    if forward._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+        return False
+    key = torch._C.DispatchKey.AutogradFunctionality
+    return not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
 
 
 def _view(x: Any, torch: Any) -> View:
@@ -148,7 +158,7 @@ def _require_plain_thread(torch: Any) -> None:
 
 def _require_no_wrapper(x: Any, torch: Any) -> None:
     functorch = torch._C._functorch
-    if functorch.is_batchedtensor(x):
+    if functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x):
         raise Unusable("is a batch that torch.func.vmap hides", _TRANSFORM)
     if functorch.is_gradtrackingtensor(x):
         raise Unusable("is being differentiated by torch.func (grad, vjp, jvp)", _TRANSFORM)
@@ -165,7 +175,7 @@ def _require_no_gradient(x: Any, torch: Any) -> None:
     if x.requires_grad and torch.is_grad_enabled():
         raise Unusable("requires a gradient, which this kernel cannot record", _GRADIENT)
     forward = sys.modules["torch.autograd.forward_ad"]
-    if forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None:
+    if may_have_tangents(torch) and forward.unpack_dual(x).tangent is not None:
         raise Unusable(
             "has a tangent of forward differentiation, which this kernel would drop",
             "pass `torch.autograd.forward_ad.unpack_dual(x).primal`",

@@ -32,11 +32,47 @@ def tensors() -> tuple[Any, Any, Any]:
     return x, w, b
 
 
-def test_functions_of_functions() -> None:
-    x, w, b = tensors()
-    for transform in (torch.func.jacrev, lambda f: torch.func.jacrev(torch.func.jacrev(f))):
-        have, want = (transform(f)(x, w, b) for f in (layer, same_in_torch))
-        torch.testing.assert_close(have, want)
+func = torch.func
+FUNCTIONS: dict[str, Any] = {
+    "jvp": lambda f: lambda *a: func.jvp(f, a, a),
+    "one direction": lambda f: lambda x, w, b: func.jvp(lambda w: f(x, w, b), (w,), (w + 1,)),
+    "linearize": lambda f: lambda *a: func.linearize(f, *a)[1](*a),
+    "vjp": lambda f: lambda *a: func.vjp(f, *a)[1](torch.ones(2, 4, dtype=torch.float64)),
+    "jacfwd": lambda f: func.jacfwd(f, (0, 1, 2)),
+    "jacrev": lambda f: func.jacrev(f, (0, 1, 2)),
+    "hessian": lambda f: func.hessian(lambda *a: f(*a).square().sum(), (0, 2)),
+    "jacrev, jacrev": lambda f: func.jacrev(func.jacrev(f)),
+    "jacfwd, jacfwd": lambda f: func.jacfwd(func.jacfwd(f)),
+    "jacrev, jacfwd": lambda f: func.jacrev(func.jacfwd(f), 1),
+    "vmap, grad": lambda f: func.vmap(
+        func.grad(lambda x, w, b: f(x[None], w, b).sum(), (0, 1)), (0, None, None)
+    ),
+    "vmap, jvp": lambda f: (
+        lambda x, w, b: func.vmap(lambda v: func.jvp(lambda x: f(x, w, b), (x,), (v,)))(
+            torch.stack([x, 2 * x])
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_functions(name: str) -> None:
+    have, want = (FUNCTIONS[name](f)(*tensors()) for f in (layer, same_in_torch))
+    torch.testing.assert_close(have, want)
+
+
+def test_forward_differentiation() -> None:
+    """Of tensors that torch moves, and over what it records."""
+    ad = torch.autograd.forward_ad
+    x, w, b = (a.requires_grad_() for a in tensors())
+    found = []
+    for f in (layer, same_in_torch):
+        with ad.dual_level():
+            tangent = ad.unpack_dual(f(ad.make_dual(x, x.detach()), w, b)).tangent
+            found.append((tangent, *torch.autograd.grad(tangent.sum(), (x, w, b))))
+    torch.testing.assert_close(*found)
+    settings = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(layer, (x, w, b), check_batched_grad=True, **settings)
 
 
 def test_operator_is_sound() -> None:

@@ -76,10 +76,10 @@ def _under_fake_mode(k: Any) -> Any:
         return k(x, x)
 
 
-def _dual(k: Any) -> Any:
+def _dual(k: Any, **options: Any) -> Any:
     with forward_ad.dual_level(), torch.no_grad():
         x = forward_ad.make_dual(torch.ones(6), torch.ones(6))
-        return k(x, torch.ones(6))
+        return forward_ad.unpack_dual(k(x, torch.ones(6), **options)).tangent
 
 
 def _freed(k: Any) -> Any:
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         "functionalize",
         "",
     ),
-    "dual tensors": (_dual, "tangent", "primal"),
+    "dual tensors, out": (lambda k: _dual(k, out=torch.ones(6)), "tangent", "primal"),
     "subclass without memory, out": (
         lambda k: k(torch.ones(6), torch.ones(6), out=Wrapper(torch.ones(6))),
         "Wrapper",
@@ -165,6 +165,7 @@ SERVED: dict[str, tuple[Callable[[Any], Any], Any]] = {
         lambda k: _captured(lambda f: torch.func.vmap(torch.func.grad(f)))(k)(X.expand(3, 6)),
         [[2] * 6] * 3,
     ),
+    "dual tensors": (_dual, [1] * 6),
     "jvp": (lambda k: _captured(lambda f: torch.func.jvp(f, (X,), (X,))[1])(k), 12),
     "subclass": (lambda k: k(X.clone().as_subclass(Loud), X), [2] * 6),
     "parameter": (lambda k: torch.no_grad()(k)(torch.nn.Parameter(X.clone()), X), [2] * 6),

@@ -20,7 +20,13 @@ from tcsym.runtime.arguments import match_arguments, separated
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
-from tcsym.runtime.torch_views import element_type, is_transformed, is_undisturbed, needs_operator
+from tcsym.runtime.torch_views import (
+    element_type,
+    is_transformed,
+    is_undisturbed,
+    may_have_tangents,
+    needs_operator,
+)
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
@@ -54,7 +60,8 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     is_recorded = torch.is_grad_enabled() and any(_requires_grad(x) for x in tensors)
     given, sizes = separated(plan, given, kwargs.get("sizes"))
     arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
-    is_operator = any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
+    moves = may_have_tangents(torch)
+    is_operator = moves or any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
     if not (is_operator or is_recorded) or any(x is None for x in arguments):
         return NotImplemented
     made = operator_of(kernel)
@@ -63,8 +70,8 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     serve: Callable[..., Any]
     if proxy is not None:
         serve = _traced(proxy, made.packet.default)
-    elif any(is_transformed(x, torch) for x in tensors):
-        serve = made.transform
+    elif moves or any(is_transformed(x, torch) for x in tensors):
+        serve = made.differentiate if _is_differentiated(tensors) else made.transform
     else:
         serve = made.record if is_plain else made.packet
     result = serve(*arguments, *given_sizes(plan, sizes, torch.SymInt))
@@ -76,6 +83,13 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 def _traced(proxy: Any, operator: Any) -> Callable[..., Any]:
     """The operator as a node of the graph that torch.fx records."""
     return lambda *args: proxy.tracer.create_proxy("call_function", operator, args, {})
+
+
+def _is_differentiated(tensors: Sequence[Any]) -> bool:
+    """The innermost of the transforms of torch.func that work on these is for gradients."""
+    level = torch._C._functorch.maybe_get_level
+    inner = max(level(x) for x in tensors)
+    return any(x.requires_grad for x in tensors if level(x) == inner)
 
 
 def _requires_grad(x: Any) -> bool:

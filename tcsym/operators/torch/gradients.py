@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 
 from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
+from tcsym.operators.forward import forward_of
+from tcsym.operators.torch.symbols import TorchSymbols
 
 
 class Recorder:
@@ -30,12 +33,14 @@ class Recorder:
             needs = needs[: self.n_inputs]
         made = self._saving.get(needs)
         if made is None:
+            if True not in needs:  # wrappers of torch.func that outlived it
+                return run(self.kernel, self.n_inputs, args, self.kernel.program.free_sizes)
             made = self._saving[needs] = backward_of(self.kernel, needs, saving=True)
         ctx.made = made
         program, n = self.kernel.program, self.n_inputs
         sizes: Sequence[Any] = ()
         if self.n_sizes or made.steps:
-            ctx.sizes = sizes = made.sizes_of(program, args[:n], args[n:])
+            ctx.sizes = sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
         if made.saving is self.kernel:
             output = run(self.kernel, n, args, program.free_sizes)
             known = (*args[:n], *(output if isinstance(output, tuple) else (output,)))
@@ -90,20 +95,114 @@ def recorded_function(kernel: Called, recorder: Recorder) -> Any:
     return type(kernel.name, (torch.autograd.Function,), members)
 
 
-def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[..., Any]) -> Any:
-    """The same for tensors that torch.func transforms; it asks for more, at every call."""
+class Keeping:
+    """A call that torch may differentiate in any way, of plain tensors or of what stands for them.
 
-    def forward(*args: Any) -> Any:
-        output = run(kernel, recorder.n_inputs, args, kernel.program.free_sizes)
-        return tuple(output) if isinstance(output, tuple) else output
+    saving: what gradients need is behind the results, and is differentiated like these. needs:
+    inputs that count as such that need a gradient; default: all floating ones.
+    """
 
-    members = {
-        "forward": staticmethod(forward),
-        "setup_context": staticmethod(recorder.setup),
-        "backward": staticmethod(recorder.backward),
-        "vmap": staticmethod(lambda info, in_dims, *args: batch(in_dims, args)),
-    }
-    return type(kernel.name, (torch.autograd.Function,), members)
+    def __init__(
+        self, kernel: Called, *, saving: bool, needs: tuple[bool, ...] | None = None
+    ) -> None:
+        self.kernel = kernel
+        self.saving = saving
+        self.n_inputs = len(kernel.program.inputs)
+        self.n_outputs = len(kernel.program.outputs)
+        self.needs = needs or tuple([t.dtype.is_float for t in kernel.program.inputs])
+
+    @cached_property
+    def made(self) -> Backward:
+        return backward_of(self.kernel, self.needs, saving=self.saving)
+
+    @property
+    def called(self) -> Called:
+        return self.made.saving if self.saving else self.kernel
+
+    def sizes(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Of a call: those of `made`, and free ones of `called`."""
+        n, program = self.n_inputs, self.kernel.program
+        if not self.saving:
+            return tuple(args[n:]), tuple(args[n:])
+        own = self.made.sizes_of(program, args[:n], args[n:], TorchSymbols)
+        return own, self.made.given(program, own)
+
+    def forward(self, *args: Any) -> tuple[Any, ...]:
+        given = (*args[: self.n_inputs], *self.sizes(args)[1])
+        output = run(self.called, self.n_inputs, given, self.called.program.free_sizes)
+        return tuple(output) if isinstance(output, tuple) else (output,)
+
+    def setup(self, ctx: Any, inputs: Sequence[Any], output: tuple[Any, ...]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.given = inputs[self.n_inputs :]
+        known = (*inputs[: self.n_inputs], *output)
+        ctx.save_for_backward(*known)
+        ctx.save_for_forward(*known)
+
+    def backward(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Of the inputs; None for the sizes."""
+        known, n = ctx.saved_tensors, self.n_inputs
+        none = (None,) * (n + len(ctx.given))
+        if all(g is None for g in gradients):
+            return none
+        own, given = self.sizes((*known[:n], *ctx.given))
+        made = self.made
+        if any(g is not None for g in gradients[self.n_outputs :]):  # of what is kept
+            made, own = backward_of(self.called, self.needs), given
+        whole = [torch.zeros_like(y) if g is None else g for g, y in zip(gradients, known[n:])]
+        found = made.gradients(made.kernel, [known[k] for k in made.kept], whole, own)
+        return (*found, *none[n:])
+
+    def jvp(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        """Of the results, from those of inputs and sizes."""
+        known = ctx.saved_tensors
+        moving = [t for t in tangents[: self.n_inputs] if t is not None]
+        needs = [t is not None for t in tangents[: self.n_inputs]]
+        given = self.sizes((*known[: self.n_inputs], *ctx.given))[1]
+        found = forward_of(self.called, needs).tangents((*known, *moving), given)
+        results = known[self.n_inputs :]  # torch takes None between tangents for something else
+        return tuple(
+            [
+                torch.zeros_like(y) if t is None and y.is_floating_point() else t
+                for t, y in zip(found, results)
+            ]
+        )
+
+    def of_batch(self, in_dims: Sequence[int | None], args: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments of `called` for a batch."""
+        tensors = args[: self.n_inputs]
+        one = [x if d is None else _Shaped(_without(x.shape, d)) for x, d in zip(tensors, in_dims)]
+        return (*tensors, *self.sizes((*one, *args[self.n_inputs :]))[1])
+
+    def function(self, batch: Callable[..., Any]) -> Any:
+        """A `torch.autograd.Function` of arguments in order. batch: a call of `called` for a batch,
+        by dimensions and arguments."""
+
+        def vmap(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+            return batch(self.called, in_dims, self.of_batch(in_dims, args))
+
+        members: dict[str, Callable[..., Any]] = {
+            "forward": self.forward,
+            "setup_context": self.setup,
+            "backward": self.backward,
+            "jvp": self.jvp,
+            "vmap": vmap,
+        }
+        made = {n: staticmethod(_plainly(f)) for n, f in members.items()}
+        return type(self.kernel.name, (torch.autograd.Function,), made)
+
+
+class _Shaped(NamedTuple):
+    shape: tuple[Any, ...]
+
+
+def _without(shape: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """torch looks into functions for what they are, not into methods."""
+    return lambda *args: method(*args)
 
 
 def run(called: Called, n_inputs: int, args: tuple[Any, ...], names: Sequence[str]) -> Any:

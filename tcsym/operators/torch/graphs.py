@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tcsym.operators.called import Called, operator_name
-from tcsym.operators.torch.operator import operator_of
+from tcsym.operators.torch.operator import keeping_operator, operator_of
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.plan import Parameter
 
@@ -49,9 +49,12 @@ def graph_call(
         x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=getattr(torch, t))
         for x, t in zip([x for n, x in zip(names, given) if n not in free], types)
     ]
-    name = _operator(kernel)
+    needs = tuple([x.requires_grad for x in tensors])
+    name, n_results, n_own = _operator(kernel, needs if torch.is_grad_enabled() else ())
     result = getattr(torch.ops.tcsym, name).default(*tensors, *[sizes[n] for n in free])
-    return _results[name](*result) if name in _results else result
+    if n_results > n_own:
+        result = result[0] if n_own == 1 else result[:n_own]
+    return _results[name](*result) if n_own > 1 else result
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -69,11 +72,16 @@ def _given(kernel: Called) -> Given:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _operator(kernel: Called) -> str:
-    """Its name, now that it is registered."""
-    operator_of(kernel)
-    name = operator_name(kernel)
+def _operator(kernel: Called, needs: tuple[bool, ...]) -> tuple[str, int, int]:
+    """Its name, now that it is registered, how many results it has, and the kernel of them."""
     outputs = kernel._plan.output_names
+    recorded = any(needs) and not kernel.program.inouts
+    if recorded:
+        name = keeping_operator(kernel, needs)
+    else:
+        operator_of(kernel)
+        name = operator_name(kernel)
     if len(outputs) > 1:
         _results[name] = results_type(outputs)
-    return name
+    schema = getattr(torch.ops.tcsym, name).default._schema
+    return name, len(schema.returns), len(outputs)

@@ -6,7 +6,7 @@ disk find the same operator in another process. Arguments are the inputs in orde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from keyword import iskeyword
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,9 +17,8 @@ from msgspec import Struct
 from tcsym.errors import OptionError
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.shapes import result_shapes, shape_view
-from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
+from tcsym.operators.torch.gradients import Keeping, Recorder, recorded_function, run
 from tcsym.operators.torch.symbols import TorchSymbols
-from tcsym.runtime.packing import packed
 from tcsym.runtime.torch_views import element_type
 from tcsym.types import DType
 
@@ -29,16 +28,19 @@ _AUTOCAST = ("cpu", "cuda")
 
 class Operator(Struct, frozen=True, eq=False):
     """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
-    that records a plain call. transform: the same for tensors that torch.func transforms."""
+    that records a plain call. transform: the call for tensors that torch.func batches or moves;
+    differentiate: for those that it differentiates backwards."""
 
     kernel: Called
     packet: Any
     record: Any
     transform: Any
+    differentiate: Any
 
 
 _of_kernel: WeakKeyDictionary[Called, Operator] = WeakKeyDictionary()
 _of_name: dict[str, Operator] = {}
+_keeping: dict[str, str] = {}  # operators with what gradients need among their results
 
 
 def operator_of(kernel: Called) -> Operator:
@@ -53,32 +55,49 @@ def operator_of(kernel: Called) -> Operator:
     return found
 
 
+def keeping_operator(kernel: Called, needs: tuple[bool, ...]) -> str:
+    """Name of the operator that graphs call where these inputs need a gradient: behind the kernel's
+    results it may have others, which the gradient takes. Errors: DerivativeError."""
+    plain = operator_name(kernel)
+    name = f"{plain}_keeping_{''.join('01'[need] for need in needs)}"
+    if name not in _keeping:
+        keeping = Keeping(kernel, saving=True, needs=needs)
+        if keeping.called is kernel:
+            operator_of(kernel)
+            _keeping[name] = plain
+        else:
+            _keeping[name] = _registered_keeping(keeping, name)
+    return _keeping[name]
+
+
+def _registered_keeping(keeping: Keeping, name: str) -> str:
+    called, n = keeping.called, keeping.n_inputs
+
+    def fake(*args: Any) -> tuple[Any, ...]:
+        return _without_data(called, args[:n], keeping.sizes(args)[1])
+
+    def batch(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        return _batch(called, in_dims, keeping.of_batch(in_dims, args))
+
+    _define(name, keeping.kernel, len(called.program.outputs), keeping.forward, fake)
+    _differentiate(name, keeping.setup, keeping.backward, batch)
+    return name
+
+
 def _registered(kernel: Called, name: str) -> Operator:
     program = kernel.program
     recorder = Recorder(kernel)
-    n_inputs = recorder.n_inputs
+    n = recorder.n_inputs
     dtypes = tuple([torch_type(t.dtype) for t in program.inputs])
-    results = [torch_type(t.dtype) for t in program.outputs]
 
     def fake(*args: Any) -> Any:
-        tensors = args[:n_inputs]
-        sizes = dict(zip(program.free_sizes, args[n_inputs:]))
-        views = [shape_view(tuple(x.shape), element_type(x.dtype, torch), x) for x in tensors]
-        shapes = result_shapes(kernel._plan, views, sizes, TorchSymbols)
-        device = next((x.device for x in tensors if x.dim()), None)
-        device = device or next((x.device for x in tensors), None)
-        made = [torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, results)]
-        return packed(kernel._plan.output_names, tuple(made)) if len(made) < 2 else tuple(made)
+        return _single(_without_data(kernel, args[:n], args[n:]))
+
+    def run_plainly(*args: Any) -> Any:
+        return run(kernel, n, args, program.free_sizes)
 
     def define(name: str) -> Any:
-        _library.define(name + _schema(kernel), tags=_tags())
-        _library.impl(
-            name,
-            lambda *args: run(kernel, n_inputs, args, program.free_sizes),
-            "CompositeExplicitAutograd",
-        )
-        torch.library.register_fake(f"tcsym::{name}", fake, lib=_library)
-        return getattr(torch.ops.tcsym, name)
+        return _define(name, kernel, len(program.outputs), run_plainly, fake)
 
     packet = define(name)
     updated = tuple([t.role == "inout" for t in program.inputs])
@@ -87,20 +106,64 @@ def _registered(kernel: Called, name: str) -> Operator:
         _library.impl(name, cast, f"Autocast{device.upper()}")
     if program.inouts:
         _library.impl(name, _unrecorded(kernel, define(f"{name}_unrecorded").default), "Autograd")
-        return Operator(kernel, packet, _refusing(kernel), _refusing(kernel))
+        refused = _refusing(kernel)
+        return Operator(kernel, packet, refused, refused, refused)
+
+    def batch(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
+        results, dims = _batch(kernel, in_dims, args)
+        return _single(results), _single(dims)
+
+    _differentiate(name, recorder.setup, recorder.backward, batch)
+    return Operator(
+        kernel,
+        packet,
+        recorded_function(kernel, recorder).apply,
+        _transform(Keeping(kernel, saving=False)),
+        _transform(Keeping(kernel, saving=True)),
+    )
+
+
+def _define(name: str, kernel: Called, n_results: int, run: Any, fake: Any) -> Any:
+    """The operator of this name, with the arguments of `kernel`."""
+    _library.define(name + _schema(kernel, n_results), tags=_tags())
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tcsym::{name}", fake, lib=_library)
+    return getattr(torch.ops.tcsym, name)
+
+
+def _differentiate(name: str, setup: Any, backward: Any, batch: Any) -> None:
     qualified = f"tcsym::{name}"
     torch.library.register_autograd(
         qualified,
-        recorder.backward,
-        setup_context=lambda ctx, inputs, output: recorder.setup(ctx, inputs, output),
+        backward,
+        setup_context=lambda ctx, inputs, output: setup(ctx, inputs, output),
         lib=_library,
     )
-    torch.library.register_vmap(
-        qualified, lambda info, in_dims, *args: _batch(kernel, in_dims, args), lib=_library
-    )
-    record = recorded_function(kernel, recorder).apply
-    transformed = transformed_function(kernel, recorder, lambda *given: _batch(kernel, *given))
-    return Operator(kernel, packet, record, transformed.apply)
+    torch.library.register_vmap(qualified, batch, lib=_library)
+
+
+def _transform(keeping: Keeping) -> Callable[..., Any]:
+    """Results of arguments in order, of tensors that torch.func knows."""
+    apply = keeping.function(_batch).apply
+    return lambda *args: _single(apply(*args)[: keeping.n_outputs])
+
+
+def _single(results: Sequence[Any]) -> Any:
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _without_data(kernel: Called, tensors: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The results as torch fakes them."""
+    program = kernel.program
+    views = [shape_view(tuple(x.shape), element_type(x.dtype, torch), x) for x in tensors]
+    given = dict(zip(program.free_sizes, sizes))
+    shapes = result_shapes(kernel._plan, views, given, TorchSymbols)
+    device = next((x.device for x in tensors if x.dim()), None)
+    device = device or next((x.device for x in tensors), None)
+    types = [torch_type(t.dtype) for t in program.outputs]
+    return tuple([torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, types)])
 
 
 def _tags() -> tuple[Any, ...]:
@@ -113,14 +176,14 @@ def torch_type(dtype: DType) -> torch.dtype:
     return made
 
 
-def _schema(kernel: Called) -> str:
+def _schema(kernel: Called, n_results: int) -> str:
     program = kernel.program
     given = []
     for k, t in enumerate(program.inputs):
         kind = f"Tensor(a{k}!)" if t.role == "inout" else "Tensor"
         given.append(f"{kind} {_plain(t.name)}")
     given += [f"SymInt {_plain(n)}" for n in program.free_sizes]
-    results = ["Tensor"] * len(program.outputs)
+    results = ["Tensor"] * n_results
     return f"({', '.join(given)}) -> ({', '.join(results)})"
 
 
@@ -140,8 +203,8 @@ def _batch(kernel: Called, in_dims: Sequence[int | None], args: tuple[Any, ...])
     arguments, left = made.program.arguments(given[: len(names)], sizes)
     results = made(*arguments, **({"sizes": left} if left else {}))
     pairs = zip(made.program.outputs, program.outputs)
-    dims = [0 if len(b.shape) > len(o.shape) else None for b, o in pairs]
-    return (results, dims[0]) if len(dims) == 1 else (tuple(results), tuple(dims))
+    dims = tuple([0 if len(b.shape) > len(o.shape) else None for b, o in pairs])
+    return (tuple(results) if len(dims) > 1 else (results,)), dims
 
 
 def _refusing(kernel: Called) -> Any:

@@ -11,15 +11,17 @@ from tcsym.operators.shapes import Size, Symbols, Truth
 
 
 class TorchSymbols(Symbols):
+    """Divisors are no less than 0."""
+
     def quotient(self, a: Size, b: Size) -> Size:
         if isinstance(b, int):
             return a // b if b else 0
-        return torch.sym_ite(b == 0, 0, a // torch.sym_max(b, 1))
+        return a // torch.sym_max(b, 1) * torch.sym_min(b, 1)
 
     def remainder(self, a: Size, b: Size) -> Size:
         if isinstance(b, int):
             return a % b if b else 0
-        return torch.sym_ite(b == 0, 0, a % torch.sym_max(b, 1))
+        return a % torch.sym_max(b, 1) * torch.sym_min(b, 1)
 
     def minimum(self, args: Sequence[Size]) -> Size:
         return reduce(torch.sym_min, args)
