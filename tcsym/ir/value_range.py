@@ -13,7 +13,6 @@ from tcsym.sizes.context import Interval, interval
 from tcsym.types import DType
 
 Range = tuple[Index, Index]
-_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 _MOST_INDEX = 1 << 40  # no size or index is larger
 
 
@@ -26,10 +25,8 @@ def value_range(v: Value | Index) -> Range | None:
             return _fitting((i, i))
         case Const(int(x), _):
             return index(x), index(x)
-        case Cast(operand, DType.INT64) if dtype_of(operand).is_integer:
-            dtype = dtype_of(operand)
-            inner = value_range(operand)
-            return inner or _fitting((index(dtype.lowest), index(dtype.highest)))
+        case Cast(operand, dtype) if dtype.is_integer and dtype_of(operand).is_integer:
+            return _fitting(value_range(operand) or _all(dtype_of(operand)), dtype)
         case Binary(op, left, right, DType.INT64) if v.exact:
             a, b = value_range(left), value_range(right)
             return None if a is None or b is None else _fitting(_combined(op, a, b))
@@ -76,12 +73,16 @@ def _combined(op: str, a: Range, b: Range) -> Range | None:
     return index(min(corners)), index(max(corners))
 
 
-def _fitting(r: Range | None) -> Range | None:
-    """The range if int64 has it all, which is not so for elements of uint64."""
+def _all(dtype: DType) -> Range:
+    return index(dtype.lowest), index(dtype.highest)
+
+
+def _fitting(r: Range | None, dtype: DType = DType.INT64) -> Range | None:
+    """The range if the type has it all, which is not so for elements of uint64 as int64."""
     if r is None:
         return None
     low, high = _numbers(r[0]).low, _numbers(r[1]).high
-    fits = low is not None and high is not None and low >= _LOWEST and high <= _HIGHEST
+    fits = low is not None and high is not None and low >= dtype.lowest and high <= dtype.highest
     return r if fits else None
 
 

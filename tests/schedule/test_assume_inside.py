@@ -37,8 +37,10 @@ def test_outside_is_an_error(text: str) -> None:
         kernel(X, at, D)
 
 
-def test_one_question_in_front_of_the_loops() -> None:
-    mapped = tcsym.define(SCATTER, target="cpu:avx2").f.explain("mapped")
+@pytest.mark.parametrize("at", ["at(i)", "int32(at(i))"])
+def test_one_question_in_front_of_the_loops(at: str) -> None:
+    text = SCATTER.replace("at(i)", at)
+    mapped = tcsym.define(text, target="cpu:avx2").f.explain("mapped")
     assert mapped.count("if N >= 2*M + 1") == mapped.count("verify") > 0
 
 
