@@ -24,7 +24,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
 from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
 from tcsym.frontend.builtins import ARITY
-from tcsym.frontend.idioms import stride_hint, unwritten_hint
+from tcsym.frontend.idioms import stride_hint, unwritten_hint, whole_tensor_hint
 from tcsym.frontend.literals import (
     Literal,
     cast_literal,
@@ -250,6 +250,7 @@ def _read(e: ast.Apply, c: Context) -> Expr:
         raise RankError(
             f"tensor `{e.name}` has {n_dimensions(tensor.rank)} but is read with {len(e.args)}",
             span=e.span,
+            hint=whole_tensor_hint(e.name) if not e.args else "",
         )
     subscripts = []
     inner = c.with_exact(True)

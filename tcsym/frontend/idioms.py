@@ -230,6 +230,11 @@ def unwritten_hint(name: str, in_loop: bool, by_step: bool) -> str:
     )
 
 
+def whole_tensor_hint(name: str) -> str:
+    """For a tensor with dimensions that is read without subscripts."""
+    return f"its elements are read, as `{name}(i)`; an index must have a name of its own"
+
+
 def accumulated_hint(op: str, name: str) -> str:
     """For `name op …` before anything is written to it."""
     shown = _shown(name, "N M X f i j old")

@@ -211,7 +211,8 @@ def _bind_size(plan: CallPlan, p: GivenSize, x: object, values: Values) -> None:
     number = size_value(x)
     if number is None:
         what = repr(x) if is_scalar(x) else f"a {type(x).__name__}"
-        raise plan.error("type", f"`{p.name}` is {what}, expected an integer", p.span)
+        hint = "" if is_scalar(x) else f"give a number: `int({p.name})`"
+        raise plan.error("type", f"`{p.name}` is {what}, expected an integer", p.span, hint)
     if not 0 <= number <= INT64_LIMIT:
         message = f"`{p.name}` is {number}, expected an integer from 0 to 2**63 - 1"
         raise plan.error("size", message, p.span)

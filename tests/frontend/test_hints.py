@@ -271,3 +271,9 @@ def test_what_other_languages_write(value: str, hint: str) -> None:
 def test_arithmetic_in_the_shape_of_a_parameter() -> None:
     found = error("def f(float(N+1) X) -> (Y) { Y(i) = X(i) }")
     assert found.hint.startswith("a dimension of a parameter is a name or an integer")
+
+
+def test_a_tensor_without_subscripts() -> None:
+    for value in ("exp(A)", "X(i,A)"):
+        found = in_statement(value)
+        assert found.kind == "rank" and found.hint.startswith("its elements are read, as `A(i)`")
