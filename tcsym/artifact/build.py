@@ -151,6 +151,7 @@ class _Artifact:
             "name": self.name,
             "format": FORMAT,
             "library": f"lib{self.name}.so",
+            "bytes": (self.folder / f"lib{self.name}.so").stat().st_size,
             "source": program.source,
             "sizes": list(program.sizes),
             "given": list(program.free_sizes),

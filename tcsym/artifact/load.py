@@ -52,8 +52,11 @@ def load(path: str | PathLike[str], *, constants: Mapping[str, object] | None = 
         if manifest.get("format") != FORMAT:
             hint = "export it again with this version"
             raise OptionError(f"`{folder}` is of another version of tcsym", hint=hint)
+        file = folder.resolve() / manifest["library"]
+        if file.stat().st_size != manifest["bytes"]:  # what is mapped and not there ends a process
+            raise ValueError(f"`{file.name}` has not the {manifest['bytes']} bytes of its export")
         open_library = _instance if manifest["constants"] else ctypes.CDLL
-        library = open_library(str(folder.resolve() / manifest["library"]))
+        library = open_library(str(file))
         stored = [t for t in manifest["constants"] if "file" in t]
         given = {t["name"]: _mapped(folder / t["file"], t["type"]) for t in stored}
     except (OSError, ValueError, KeyError) as error:

@@ -168,6 +168,16 @@ def test_tvm_ffi_calls_it(mlp: Path) -> None:
         module.mlp(*map(ffi.from_dlpack, (given[0], _random(2, 4), given[2], result)))
 
 
+def test_half_a_library_is_not_loaded(mlp: Path, tmp_path: Path) -> None:
+    """The system maps it, and ends the process where it reads what is not there."""
+    part = tmp_path / "part"
+    shutil.copytree(mlp, part)
+    with open(part / "libmlp.so", "r+b") as library:
+        library.truncate(1000)
+    with pytest.raises(OptionError, match=r"`libmlp\.so` has not the"):
+        tcsym.load(part)
+
+
 def test_other_folders_and_targets_are_refused(tmp_path: Path) -> None:
     kernel = tcsym.define(MLP)
     (tmp_path / "mine.txt").write_text("mine")
