@@ -1,7 +1,8 @@
 """Program -> `CallPlan`: all a call needs to know, computed once. The seam for the fast entry.
 
 Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots behind
-those, filled from `initial`, so each dimension of each argument is one comparison with a slot.
+those, filled from `initial`, so each dimension of each argument is one comparison with a slot; so do
+formulas, which the first argument fills.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def plan_call(
             initial[slot_of[name]] = value
         elif name in slot_of and isinstance(value, Dim):
             promises[slot_of[name]] = value
-    literals = [d for d in slot_of if isinstance(d, int)]  # in order of their slots
+    behind = [*slot_of][len(program.sizes) :]  # literals; formulas of what follows from constants
     return CallPlan(
         program=program,
         inputs=inputs,
@@ -165,7 +166,7 @@ def plan_call(
         output_names=tuple(t.name for t in program.outputs),
         sizes=program.sizes,
         free_slots=tuple(slot_of[name] for name in program.free_sizes),
-        initial=(*initial, *literals),
+        initial=(*initial, *[d if isinstance(d, int) else None for d in behind]),
         promises=promises,
         foreign_sizes=foreign_sizes,
         device=device_of(target),

@@ -24,6 +24,7 @@ from tests.guarded import guarded
 Results = dict[str, NDArray[Any]]
 Outcome = Results | TCError
 THREADED = ("threads", "options", "thresholds")
+SESSIONS = ("session", "constants")
 RELAID = ("symbolic", "specialize", "auto", "swaps", "declared")
 
 
@@ -55,7 +56,7 @@ def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: 
     """The kernel, called as `mode` says; `n` counts calls."""
     if mode == "swaps":
         return partial(_swapped, kernel)
-    if mode == "session":
+    if mode in SESSIONS:
         return partial(_copied, kernel)
     if mode in THREADED:
         return partial(kernel, threads=3)
@@ -72,6 +73,23 @@ def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: 
         return out if len(out) > 1 else out[0]
 
     return fenced
+
+
+class WithConstants:
+    """A session that is given some inputs apart from calls, again where they are other arrays."""
+
+    def __init__(self, plan: Any, names: Sequence[str]) -> None:
+        self.plan, self.names = plan, names
+        self.session: Any = None
+
+    def __call__(self, **given: Any) -> Any:
+        constants = {name: given.pop(name) for name in self.names}
+        if self.session is None:
+            self.session = self.plan.session(constants=constants)
+        elif any(x is not self.bound[name] for name, x in constants.items()):
+            self.session.bind(**constants)
+        self.bound = constants
+        return self.session(**given)
 
 
 def _copied(session: Any, **given: Any) -> Any:
@@ -103,13 +121,13 @@ def called_again(
     if mode == "guarded" or isinstance(want, TCError):
         return None
     call = partial(kernel, threads=rng.choice((1, 2, 3))) if mode in THREADED else kernel
-    call = partial(_copied, kernel) if mode == "session" else call
+    call = partial(_copied, kernel) if mode in SESSIONS else call
     layouts = LAYOUTS if mode in RELAID and rng.random() < 0.4 else ("dense",)
     names, style = list(want), rng.choice(("again", "relaid", "given", "given"))
     arrays = dict(inputs)
     if style == "relaid":
         arrays = {name: relaid(x, rng.choice(layouts)) for name, x in inputs.items()}
-    if style != "given" or mode == "session":
+    if style != "given" or mode in SESSIONS:
         settle()
         return outcome(call, names, arrays, sizes)
     out = {name: laid(x.shape, x.dtype, rng.choice(layouts)) for name, x in want.items()}

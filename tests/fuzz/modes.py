@@ -16,6 +16,7 @@ from tcsym.kernel.definition import define
 from tcsym.options import Options
 from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+from tests.fuzz.calls import WithConstants
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import TARGETS, random_options
 from tests.fuzz.updates import in_place
@@ -42,6 +43,7 @@ WEIGHTS: dict[str, float] = {
     "swaps": 0.5,
     "cached": 2.5,
     "session": 2,
+    "constants": 2,
     "wrong": 1.5,
 }
 DRAWN_MODES = 4
@@ -96,7 +98,14 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     elif mode.startswith(("cpu", "cuda")):
         options["target"] = mode
     made = define(case.source, **options)[case.name]
-    return in_place(made.plan().session() if mode == "session" else made, case)
+    if mode == "session":
+        made = made.plan().session()
+    elif mode == "constants":
+        rng, names = random.Random(case.seed), [i.tensor.name for i in case.inputs if not i.inout]
+        made = WithConstants(
+            made.plan(), rng.sample(names, rng.randint(min(1, len(names)), len(names)))
+        )
+    return in_place(made, case)
 
 
 def drawn_binding(case: Case) -> Literal["never", "before", "after"]:

@@ -164,3 +164,13 @@ def test_wrong_constants_are_refused() -> None:
     with pytest.raises(SizeError, match="planned for at most 33"):
         session.bind(U=_random(20, 34), V=_random(34, 34), W=_random(34, 9))
     np.testing.assert_allclose(session(_random(3, 20)).shape, (3, 9))
+
+
+def test_what_follows_from_constants_may_have_the_shape_of_a_formula() -> None:
+    text = """def f(float(B) X, float(B,3) D) -> (Y) {
+      T(i) +=! D(2*i + k, 0) where k in 0:3
+      Y(j) = T(0) * X(j)
+    }"""
+    kernel, x, d = tcsym.define(text).f, _random(7), _random(7, 3)
+    session = kernel.plan().session(constants={"D": d})
+    np.testing.assert_allclose(session(x), kernel.reference(x, d), 1e-4)
