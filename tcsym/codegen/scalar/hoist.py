@@ -119,6 +119,6 @@ def _read_depth(context: Context, r: Read) -> int:
     depth = max(names_depth(context, names), *writing, 0)
     if buffer.space == "register":
         return depth
-    if context.lane_variable in names or may_be_idle(context, buffer, frozenset(names)):
+    if may_be_idle(context, buffer, frozenset(names)):
         return FIXED
     return max(depth, f.certain)

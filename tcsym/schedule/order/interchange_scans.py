@@ -26,9 +26,9 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, block
 from tcsym.ir.traverse import substitute_node, walk
-from tcsym.schedule.analysis.access import Access, accesses, stride
+from tcsym.schedule.analysis.access import Access, accesses, rename_buffer, stride
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.analysis.rows import are_own
@@ -92,14 +92,19 @@ def scans_in_threads(kernel: Kernel) -> Kernel:
 
 def _with_states(kernel: Kernel, changed: Kernel, scan: Loop, outside: Loop) -> Kernel:
     """The scan inside its rows, to which temporaries are private that are used nowhere else."""
-    rest = replace_loop(kernel.body, scan.variable, lambda _: block())
-    elsewhere = {a.buffer for a in accesses(rest)}
     rows = {x.variable for x in chain_of(outside)} - {scan.variable}
-    for name in {a.buffer for a in accesses(outside) if a.written} - elsewhere:
-        b = changed.buffer(name)
-        if b.space != "argument":
-            changed = changed.with_buffer(replace(b, private=b.private | rows))
+    for b in _states(kernel, scan):
+        own = changed.buffer(b.name)
+        changed = changed.with_buffer(replace(own, private=own.private | rows))
     return replace(changed, body=replace_loop(kernel.body, scan.variable, lambda _: outside))
+
+
+def _states(kernel: Kernel, scan: Loop) -> list[Buffer]:
+    """Temporaries that nothing but the scan uses."""
+    rest = replace_loop(kernel.body, scan.variable, lambda _: block())
+    written = {a.buffer for a in accesses(scan) if a.written}
+    own = written - {a.buffer for a in accesses(rest)}
+    return [b for b in kernel.buffers if b.name in own and b.space != "argument"]
 
 
 def rows_outside(kernel: Kernel, scan: Loop) -> tuple[Kernel, Loop]:
@@ -151,10 +156,18 @@ def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     is_across = any(stride(kernel.buffer(a.buffer), a.subscripts, row) == ONE for a in touched)
     if is_across or not are_own(inner.body, row, {a.buffer for a in touched}, (scan.variable,)):
         return kernel
+    states = _states(kernel, scan)
     kernel, copy = _for_single_points(kernel, scan, inner, names)
     node: Node = replace(rows[0], body=inner)
     if copy is not None:
-        node = Branch(copy[0], copy[1], node)
+        single, scans = copy
+        for b in states:
+            if any(a.buffer == b.name for a in accesses(scans)):  # a scan of all rows has others
+                kernel = kernel.with_buffer(replace(b, name=names.fresh(b.name)))
+                scans = rename_buffer(scans, b.name, kernel.buffers[-1].name)
+        node = Branch(single, scans, node)
+    for b in states:
+        kernel = kernel.with_buffer(replace(b, private=b.private | {row}))
     kernel = _private_to(kernel, new)
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
     return _rows_outside(replace(kernel, body=body), inner, names)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tcsym.index.expr import all_of, condition_variables
 from tcsym.index.values import conjuncts
 from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional
-from tcsym.ir.traverse import map_node
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names, renamed_loops
 
@@ -31,14 +31,29 @@ def unswitch(node: Node, names: Names) -> Node:
 
 
 def unswitch_serial(node: Node, names: Names) -> Node:
-    """Choices made inside parallel loops move out of the serial ones that they do not depend on."""
+    """Choices made inside parallel loops move out of the serial ones that they do not depend on,
+    and choices beside other work out of innermost ones: what follows them in an iteration then is
+    in the same block of code, which keeps in registers what they stored."""
 
     def hoist(x: Node) -> Node:
-        if not isinstance(x, Loop) or (x.kind, x.order) != ("serial", "parallel"):
+        if not isinstance(x, Loop) or x.kind != "serial":
             return x
-        return _unswitch(x, x.body, names) if isinstance(x.body, Branch) else x
+        if isinstance(x.body, Branch):
+            return _unswitch(x, x.body, names) if x.order == "parallel" else x
+        choices = [c for c in children(x.body) if isinstance(c, Branch)]
+        if len(choices) != 1 or _has_serial_loops(x.body):
+            return x
+        then, orelse = [
+            block(*[arm if c is choices[0] else c for c in children(x.body)])
+            for arm in (choices[0].then, choices[0].orelse or Block(()))
+        ]
+        return _unswitch(x, Branch(choices[0].condition, then, orelse), names)
 
     return map_node(node, hoist)
+
+
+def _has_serial_loops(node: Node) -> bool:
+    return any(isinstance(x, Loop) and x.kind == "serial" for x, _ in walk(node))
 
 
 def _hoist(loop: Loop, branch: Branch) -> Node:
