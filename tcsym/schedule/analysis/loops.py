@@ -8,6 +8,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from tcsym.frontend.program import variables_of
+from tcsym.index.expr import Condition, negate
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
@@ -83,6 +84,28 @@ def _replaced(n: Node, variable: str, change: Callable[[Loop], Node]) -> Node | 
 def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
     """Loops of `node` around the loop of that name, outermost first."""
     return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
+
+
+def conditions_around(node: Node, variable: str) -> tuple[Condition, ...]:
+    """The conditions of `node` under which the loop of that name is reached; it is there."""
+    return next(_conditions(node, variable))
+
+
+def _conditions(node: Node, variable: str) -> Iterator[tuple[Condition, ...]]:
+    match node:
+        case Loop() if node.variable == variable:
+            yield ()
+        case Loop() | Allocate():
+            yield from _conditions(node.body, variable)
+        case Block(body):
+            for x in body:
+                yield from _conditions(x, variable)
+        case Branch(c, a, b):
+            yield from ((c, *more) for more in _conditions(a, variable))
+            if b is not None:
+                yield from ((negate(c), *more) for more in _conditions(b, variable))
+        case _:
+            pass
 
 
 def outermost_loop(node: Node, variable: str) -> Loop:

@@ -10,7 +10,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Read, Select, dtype_of
-from tcsym.index.expr import ONE, ZERO, Index, all_of, ceildiv, floordiv, ge, index, minimum, var
+from tcsym.index.expr import (
+    ONE,
+    ZERO,
+    Index,
+    all_of,
+    ceildiv,
+    condition_variables,
+    floordiv,
+    ge,
+    index,
+    minimum,
+    var,
+)
 from tcsym.ir.bounds import eliminate, extent, extent_from
 from tcsym.ir.loops import (
     Branch,
@@ -24,6 +36,7 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
+    conditional,
 )
 from tcsym.ir.traverse import loads, map_node, map_value, substitute_value
 from tcsym.schedule.analysis.access import (
@@ -32,7 +45,12 @@ from tcsym.schedule.analysis.access import (
     stride,
     value_variables,
 )
-from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
+from tcsym.schedule.analysis.loops import (
+    conditions_around,
+    find_loop,
+    loops_around,
+    replace_loop,
+)
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.operands import Operand
 from tcsym.schedule.order.fuse_parallel import are_even, uses_position
@@ -112,7 +130,7 @@ def _of_all(kernel: Kernel, operand: Operand, loop: Loop) -> Operand | None:
 def fill_before(
     kernel: Kernel, operand: Operand, column_tile: str, loop: str, shape: TileShape, names: Names
 ) -> Kernel:
-    """All tiles of the panel, filled by a parallel loop before `loop`."""
+    """All tiles of the panel, filled before `loop` at sizes that lead to reads of it."""
     tile, outer = names.fresh(column_tile), loops_around(kernel.body, loop)
     within = loops_around(kernel.body, column_tile)[len(outer) :]
     for x in reversed(within):
@@ -121,8 +139,10 @@ def fill_before(
     assert upper is not None
     kernel = _give_shape(kernel, operand, outer, upper, shape)
     copies = _copies(kernel, operand, tile, Panels(loop, ZERO, upper, ZERO), shape, names)
+    around = conditions_around(find_loop(kernel.body, loop), column_tile)
+    is_read = all_of(c for c in around if condition_variables(c) <= {*kernel.sizes})
     body = _shift_reads(kernel.body, operand, column_tile, ZERO, shape)
-    body = replace_loop(body, loop, lambda x: block(copies, x))
+    body = replace_loop(body, loop, lambda x: block(conditional(is_read, copies), x))
     return replace(kernel, body=body)
 
 
