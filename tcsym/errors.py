@@ -5,12 +5,10 @@ Not derived from SyntaxError: traceback formatting would then replace our text b
 
 from __future__ import annotations
 
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 
-class Span(Struct, frozen=True):
+class Span(NamedTuple):
     """Half-open piece of a source text: 1-based line and column, length in code points."""
 
     line: int

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,10 +34,12 @@ from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.overlap import obstacle
 from tcsym.runtime.packing import packed
 from tcsym.runtime.scalars import is_scalar
-from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import CUDA, Library, Misplaced, Unusable, View
-from tcsym.sizes.dims import size_value
+from tcsym.sizes.values import size_value
 from tcsym.types import NAMES, DType
+
+if TYPE_CHECKING:
+    from tcsym.runtime.size_functions import Shape
 
 
 def load(path: str | PathLike[str], *, constants: Mapping[str, object] | None = None) -> Artifact:
@@ -356,7 +358,8 @@ class Artifact:
         if self._last is None or self._last[0] != sizes:
             values, numbers = self._values(*sizes), self._numbers()
             self._extents(values, numbers)
-            shapes, at = list[Shape](), 0
+            shapes: list[Shape] = []
+            at = 0
             for rank in self._ranks:
                 shapes.append(tuple(numbers[at : at + rank]))
                 at += rank

@@ -20,7 +20,6 @@ from tcsym.index import expr as index
 from tcsym.types import DType
 
 _CLASSES: tuple[type[Struct], ...] = (
-    Span,
     index.Index,
     index.Product,
     index.FloorDiv,
@@ -69,11 +68,13 @@ def _parts(cls: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
 
 _PARTS: dict[type, tuple[str, Callable[[Any], Sequence[Any]]]] = {
     **{cls: (cls.__name__, _parts(cls)) for cls in _CLASSES},
+    Span: (Span.__name__, tuple),
     tuple: (_TUPLE, tuple),
     DType: (_DTYPE, lambda dtype: (dtype.value,)),
 }
 _MAKERS: dict[str, Callable[..., Any]] = {
     **{cls.__name__: cls for cls in _CLASSES},
+    Span.__name__: Span,
     _TUPLE: _tuple,
     _DTYPE: DType,
 }

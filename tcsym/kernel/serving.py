@@ -53,8 +53,9 @@ from tcsym.runtime.results import (
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
-from tcsym.sizes.dims import Dim, Sizes, size_value
+from tcsym.sizes.dims import Dim, Sizes
 from tcsym.sizes.shaping import shaping_sizes
+from tcsym.sizes.values import size_value
 from tcsym.strategy import Auto, Strategy, Symbolic
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index.expr import Index
-from tcsym.sizes.dims import size_value
+from tcsym.sizes.values import size_value
 from tcsym.types import NAMES, DType
 
 

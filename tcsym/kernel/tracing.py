@@ -18,7 +18,7 @@ from tcsym.errors import CallError, OptionError
 from tcsym.runtime.arguments import MISSING, match_arguments
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
-from tcsym.sizes.dims import size_value
+from tcsym.sizes.values import size_value
 from tcsym.types import DType
 
 if TYPE_CHECKING:

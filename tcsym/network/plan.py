@@ -17,7 +17,8 @@ from tcsym.network.turns import Turns, at_once, one_by_one
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.plan import CallPlan, plan_call
-from tcsym.sizes.dims import Dim, size_value
+from tcsym.sizes.dims import Dim
+from tcsym.sizes.values import size_value
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.view import Library, Place, Unusable, View
-from tcsym.sizes.dims import Dim, size_value
+from tcsym.sizes.dims import Dim
+from tcsym.sizes.values import size_value
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
 

@@ -20,7 +20,7 @@ from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import HERE, Elsewhere, Misplaced, Place, Unusable, View
-from tcsym.sizes.dims import size_value
+from tcsym.sizes.values import size_value
 from tcsym.types import holds
 
 MISSING = object()

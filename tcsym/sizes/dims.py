@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tcsym.errors import SizeError
+from tcsym.sizes.values import size_value
 
 
 class Dim(Struct, frozen=True):
@@ -51,13 +51,6 @@ class Dim(Struct, frozen=True):
         upper = "" if self.hi is None else f"{self.hi}"
         text = f"{self.lo}..{upper}"
         return text if self.multiple_of == 1 else f"{text} step {self.multiple_of}"
-
-
-def size_value(value: object) -> int | None:
-    """`value` if it is an integer (numpy's too, bool not), else None."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    return None
 
 
 def declared_size(value: object) -> Dim | int | None:

@@ -12,7 +12,8 @@ from msgspec import Struct
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
 from tcsym.index.values import holds
-from tcsym.sizes.dims import Dim, declared_size, size_value
+from tcsym.sizes.dims import Dim, declared_size
+from tcsym.sizes.values import size_value
 from tcsym.sizes.work import estimated_work, n_elements
 
 Values = tuple[int, ...]

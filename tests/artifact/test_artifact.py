@@ -145,7 +145,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("islpy", "llvmlite", "lark"):
+        if name.partition(".")[0] in ("islpy", "llvmlite", "lark", "msgspec", "ml_dtypes", "click"):
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 import numpy as np, tcsym

@@ -19,7 +19,6 @@ from tcsym.runtime.view import (
     Unusable,
     View,
 )
-from tcsym.target.target import TWIN
 from tcsym.types import DType
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class Cuda:
 
     def require(self, target: Target) -> None:
         from tcsym.target.devices import capability, runs_on
+        from tcsym.target.target import TWIN
 
         require_runs_code()
         if not HAS_ENTRIES:
