@@ -309,7 +309,7 @@ class _Plain(Rewriting):
         self.span = Span(0, 1)
 
     def statement(self, s: S) -> S:
-        self.span = replace(self.span, line=self.span.line + 1)
+        self.span = Span(self.span.line + 1, 1)
         made = super().statement(s)
         if made.op == "+=" and made.initialise and not _moves(s):  # a sum of one term
             made = replace(made, op="=", initialise=False)

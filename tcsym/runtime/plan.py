@@ -1,8 +1,8 @@
 """Program -> `CallPlan`: all a call needs to know, computed once. The seam for the fast entry.
 
-Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots behind
-those, filled from `initial`, so each dimension of each argument is one comparison with a slot; so do
-formulas, which the first argument fills.
+Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots
+behind those, filled from `initial`, so each dimension of each argument is one comparison with a
+slot; so do formulas, which the first argument fills.
 """
 
 from __future__ import annotations
