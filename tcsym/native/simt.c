@@ -351,15 +351,14 @@ static Simt *take(int64_t threads, int64_t shared_bytes) {
             return NULL;
         simt->fibers[simt->n_stacks].stack = stack;
     }
-    int64_t n_granules = shared_bytes / GRANULE + 1;
     free(simt->shared);
     free(simt->shadow);
     simt->shared = aligned_alloc(128, (shared_bytes + 128) / 128 * 128);
-    simt->shadow = calloc(n_granules, sizeof *simt->shadow);
+    simt->shadow = calloc(shared_bytes + 1, sizeof *simt->shadow);
     if (!simt->shared || !simt->shadow)
         return NULL;
-    for (int64_t g = 0; g < n_granules; g++)
-        simt->shadow[g].writer = simt->shadow[g].reader = NOBODY;
+    for (int64_t k = 0; k <= shared_bytes; k++)
+        simt->shadow[k].writer = simt->shadow[k].reader = NOBODY;
     return simt;
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
+enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, NOBODY = -1, SEVERAL = -2 };
 enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
 typedef enum { READS, WRITES, UPDATES } Use; /* of an element, the last as a whole */
 typedef enum { READY, AT_BARRIER, AT_GRID, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
@@ -28,7 +28,7 @@ typedef struct {
     } copies[MOST_COPIES];
 } Fiber;
 
-/* Who touched a granule of shared memory since the last barrier, and how many copies to it are on
+/* Who touched a byte of shared memory since the last barrier, and how many copies to it are on
  * their way. */
 typedef struct {
     int16_t writer, reader, pending;

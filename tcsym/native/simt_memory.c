@@ -18,11 +18,11 @@ static void touch(Simt *simt, const char *at, int64_t bytes, bool writes, int pe
     if (first < own || first + bytes > own + simt->shared_bytes)
         tcsym_simt_fail(simt, line, "an access beside shared memory");
     uint32_t phase = phase_of(simt);
-    for (int64_t g = first / GRANULE; g < (first + bytes + GRANULE - 1) / GRANULE; g++) {
-        Shadow *s = &simt->shadow[g];
+    for (int64_t at_byte = first; at_byte < first + bytes; at_byte++) {
+        Shadow *s = &simt->shadow[at_byte];
         bool is_written = s->written_in == phase && s->writer != simt->current;
         bool is_read = s->read_in == phase && s->reader != simt->current;
-        long long byte = g * GRANULE - own;
+        long long byte = at_byte - own;
         if (s->pending && !pending)
             tcsym_simt_fail(simt, line, "shared memory is used while a copy to it is on its way");
         else if (is_written && s->writer != NOBODY)
@@ -259,11 +259,11 @@ void tcsym_simt_wait(Simt *simt, int64_t left) {
             memcpy(to, fiber->copies[k].from, fiber->copies[k].bytes);
         else
             memset(to, 0, fiber->copies[k].bytes);
-        int64_t first = to - simt->shared, end = first + fiber->copies[k].bytes;
-        for (int64_t g = first / GRANULE; g < (end + GRANULE - 1) / GRANULE; g++) {
-            simt->shadow[g].pending--;
-            simt->shadow[g].writer = (int16_t)simt->current; /* others see it after a barrier */
-            simt->shadow[g].written_in = phase_of(simt);
+        Shadow *s = &simt->shadow[to - simt->shared];
+        for (Shadow *end = s + fiber->copies[k].bytes; s < end; s++) {
+            s->pending--;
+            s->writer = (int16_t)simt->current; /* others see it after a barrier */
+            s->written_in = phase_of(simt);
         }
     }
     fiber->n_copies = kept;

@@ -8,7 +8,8 @@ and small, else in the device's memory.
 from __future__ import annotations
 
 import math
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import TypeVar, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -45,15 +46,13 @@ from tcsym.schedule.device.nest import nest_of
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
-    BlockRows,
-    DevicePlan,
-    SharedTiles,
-    SplitSum,
+    BlockSteps,
+    GridSteps,
+    LaunchSteps,
+    Stepped,
     Steps,
-    ThreadPoints,
-    TurnedTiles,
+    ThreadSteps,
     Version,
-    WarpTiles,
 )
 from tcsym.schedule.device.propose import offered, staying, versions
 from tcsym.schedule.device.ragged import parallel_outside
@@ -64,6 +63,7 @@ from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
 from tcsym.schedule.order.interchange_scans import rows_outside, scans_in_threads
+from tcsym.schedule.plan import renamed
 from tcsym.schedule.split.drop_empty import drop_empty
 from tcsym.schedule.split.share_conditions import share_conditions
 from tcsym.schedule.split.unswitch import unswitch
@@ -75,6 +75,7 @@ from tcsym.schedule.version.unit_windows import without_unit_loops
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.target.machine import Machine
 
+V = TypeVar("V", Version, Stepped)
 THREAD_BYTES = 512  # of a temporary that each thread has for itself
 
 
@@ -192,46 +193,57 @@ class _Host(Struct):
         found = ways(self.kernel, n, self.machine)
         wanted = self.options.of_nest(self.n_nests).plan
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
-        given = [*asked, *(x for x in found if x.when != FALSE)]
-        last = next(k for k, x in enumerate(given) if x.when == TRUE)
-        taken = tuple(
-            Taken(x.when, x.plan, cost="" if x.cycles is None else f"cycles: {x.cycles}")
-            for x in given[: last + 1]
-        )
         self.n_nests += len(found) > 1
-        before, nodes, inside = self.choices, list[Node](), list[tuple[Choice, ...]]()
-        for k, x in enumerate(taken):
-            copy: Node = n
-            if k < last:
-                self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
-            assert isinstance(copy, Loop) and isinstance(x.plan, Steps)
+        before, told = self.choices, list[Taken]()
+
+        def way(copy: Loop, x: Stepped) -> Node:
             self.choices = []
-            nodes.append(self.way(copy, x.plan))
-            inside.append(tuple(self.choices))
-        told = tuple(replace(x, inside=c) for x, c in zip(taken, inside, strict=True))
-        self.choices = before
-        self.choices += [Choice(n.variable, told)] if len(found) > 1 else inside[0]
-        made = nodes.pop()
-        for x, node in zip(reversed(taken[:-1]), reversed(nodes), strict=True):
+            node = self.way(copy, x.plan)
+            cost = "" if x.cycles is None else f"cycles: {x.cycles}"
+            told.append(Taken(x.when, x.plan, tuple(self.choices), cost=cost))
+            return node
+
+        made = self.beside(n, [*asked, *found], way)
+        inside = [Choice(n.variable, tuple(told))] if len(found) > 1 else told[0].inside
+        self.choices = [*before, *inside]
+        return made
+
+    def beside(self, n: Loop, versions: Sequence[V], make: Callable[[Loop, V], Node]) -> Node:
+        """Copies of the loop, one for each version up to the first that always runs, whose is the
+        loop itself."""
+        given = [x for x in versions if x.when != FALSE]
+        last = next((k for k, x in enumerate(given) if x.when == TRUE), len(given) - 1)
+        nodes: list[Node] = []
+        for x in given[:last]:
+            self.kernel, copy, new = duplicate(self.kernel, n, self.names)
+            assert isinstance(copy, Loop)
+            nodes.append(make(copy, replace(x, plan=renamed(x.plan, new))))
+        made = make(n, given[last])
+        for x, node in zip(reversed(given[:last]), reversed(nodes), strict=True):
             made = Branch(x.when, node, made)
         return made
 
     def way(self, n: Loop, plan: Steps) -> Node:
-        if plan.by == "launch":
-            return replace(n, body=self.node(n.body))
-        if plan.by == "grid":
-            scan = self.staying(n, together(self.machine))
-            self.kernel, counter, scan = in_grid(self.kernel, scan, self.names)
-            return block(self.single(Store(counter.name, (), Const(0, counter.dtype))), scan)
-        self.kernel, outside = rows_outside(self.kernel, n)
-        if plan.by == "thread":
-            return self.grids(outside)
-        nest, outer = nest_of(self.kernel, outside), self.names.fresh("block")
-        assert isinstance(nest.body, Loop)
-        scan = self.staying(nest.body, alone(self.machine))
-        self.kernel, node = in_block(replace(nest, kernel=self.kernel), outer, scan)
-        self.on_threads |= {outer, *nest.variables}
-        return node
+        match plan:
+            case ThreadSteps():
+                self.kernel, outside = rows_outside(self.kernel, n)
+                return self.grids(outside)
+            case BlockSteps():
+                self.kernel, outside = rows_outside(self.kernel, n)
+                nest, outer = nest_of(self.kernel, outside), self.names.fresh("block")
+                assert isinstance(nest.body, Loop)
+                scan = self.staying(nest.body, alone(self.machine))
+                self.kernel, node = in_block(replace(nest, kernel=self.kernel), outer, scan)
+                self.on_threads |= {outer, *nest.variables}
+                return node
+            case GridSteps():
+                scan = self.staying(n, together(self.machine))
+                self.kernel, counter, scan = in_grid(self.kernel, scan, self.names)
+                return block(self.single(Store(counter.name, (), Const(0, counter.dtype))), scan)
+            case LaunchSteps():
+                return replace(n, body=self.node(n.body))
+            case _:
+                assert_never(plan)
 
     def staying(self, scan: Loop, machine: Machine) -> Loop:
         """Grids for blocks that stay, in the loop as it is."""
@@ -245,27 +257,17 @@ class _Host(Struct):
         """The versions of the nest, side by side."""
         nest = nest_of(self.kernel, top)
         everything = offered(nest, self.machine) if self.tells_all else ()
-        given = [v for v in self.versions(top) if v.when != FALSE]
-        last = next((k for k, v in enumerate(given) if v.when == TRUE), len(given) - 1)
-        nodes: list[Node] = []
         taken: list[Taken] = []
-        for k, version in enumerate(given[: last + 1]):
-            node: Node = top
-            if k < last:  # the last one changes what copies are made of
-                self.kernel, node, _ = duplicate(self.kernel, top, self.names)
-            assert isinstance(node, Loop)
-            nest = nest_of(self.kernel, node)
-            plan = self.moved(version.plan, top, node)
-            applied = apply(plan, nest, self.names)
+
+        def grid(copy: Loop, v: Version) -> Node:
+            nest = nest_of(self.kernel, copy)
+            applied = apply(v.plan, nest, self.names)
             self.kernel = applied.kernel
-            self.on_threads |= {x.variable for x in loops_in(applied.node)}
-            self.on_threads |= {*nest.variables}
-            cost = "" if version.cost is None else str(version.cost)
-            taken.append(Taken(version.when, plan, cost=cost))
-            nodes.append(applied.node)
-        made = nodes.pop()
-        for x, node in zip(reversed(taken[:-1]), reversed(nodes), strict=True):
-            made = Branch(x.when, node, made)
+            self.on_threads |= {*nest.variables, *(x.variable for x in loops_in(applied.node))}
+            taken.append(Taken(v.when, v.plan, cost="" if v.cost is None else str(v.cost)))
+            return applied.node
+
+        made = self.beside(top, self.versions(top), grid)
         of_nest = tuple((v.plan.name, v) for v in everything)
         self.choices.append(Choice(top.variable, tuple(taken), of_nest))
         self.n_nests += 1
@@ -282,25 +284,6 @@ class _Host(Struct):
         sizes = {*self.kernel.sizes, *self.kernel.launched}
         known = [v for v in found if condition_variables(v.when) <= sizes]
         return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)
-
-    def moved(self, plan: DevicePlan, top: Loop, node: Loop) -> DevicePlan:
-        """The plan of a copy, whose loops have other names."""
-        new = {a.variable: b.variable for a, b in zip(loops_in(top), loops_in(node), strict=True)}
-        match plan:
-            case ThreadPoints() | BlockRows():
-                return replace(plan, loops=tuple(new[v] for v in plan.loops))
-            case TurnedTiles():
-                loops = tuple(new[v] for v in plan.loops)
-                return replace(plan, loops=loops, across=new[plan.across])
-            case SharedTiles() | WarpTiles():
-                rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
-                return replace(plan, rows=rows, columns=columns, sum=total)
-            case SplitSum(tiles):
-                moved = self.moved(tiles, top, node)
-                assert isinstance(moved, SharedTiles | WarpTiles)
-                return replace(plan, tiles=moved)
-            case _:
-                assert_never(plan)
 
 
 def _is_scattered(n: Node) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import TRUE, Condition
+from tcsym.index.expr import TRUE, Condition, Index
 
 
 def _vectors(n: int) -> str:
@@ -435,15 +435,18 @@ ScatterPlan = ScatterCopies | ScatterColumns | ScatterOrder
 
 AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan
 P = TypeVar("P", bound=AnyPlan)
+S = TypeVar("S", bound=Struct)
 P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)
 
 
-def renamed(plan: P, new: Mapping[str, str]) -> P:
+def renamed(plan: S, new: Mapping[str, str]) -> S:
     """The plan for a copy of the nest, whose loops have new names."""
 
     def change(x: Any) -> Any:
         if isinstance(x, tuple):
             return tuple(map(change, x))
+        if isinstance(x, Struct) and not isinstance(x, Index):
+            return renamed(x, new)
         return new.get(x, x) if isinstance(x, str) else x
 
     return replace(plan, **{name: change(getattr(plan, name)) for name in plan.__struct_fields__})

@@ -116,8 +116,8 @@ MUTANTS = (
         "zeros-count",
         "steps that are not there are used, though zeros change the result",
         "Sum.use",
-        'if all(t.op == "add" and is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):',
-        "if self.terms:",
+        "if tiles.contraction.is_zero_beyond:",
+        "if tiles.contraction.terms:",
     ),
     Mutant(
         "ragged-steps-one-short",
@@ -158,7 +158,7 @@ MUTANTS = (
         "unstaged-operands-unguarded",
         "what no panel holds is loaded for points that are not there",
         "Sum.steps",
-        "guarded = any(unstaged(t.value, tiles.roles) for t in self.terms)",
+        "guarded = any(unstaged(t.value, tiles.roles) for t in tiles.contraction.terms)",
         "guarded = False",
     ),
     # ---- places in tiles and panels
@@ -577,16 +577,16 @@ MUTANTS = (
     Mutant(
         "tiles-rounded-down",
         "the ragged last tile of rows and columns has no block",
-        "apply_tiles",
+        "Grid.tiled",
         "ceildiv(extent(x), sizes[v])",
         "ceildiv(extent(x) - sizes[v] + 1, sizes[v])",
     ),
     Mutant(
         "blocks-by-rows",
         "blocks of columns begin at multiples of the rows of a block",
-        "apply_tiles",
-        "var(tiles[v]) * n for",
-        "var(tiles[v]) * plan.block_rows for",
+        "Grid.tiled",
+        "var(tiles[v]) * sizes[v]",
+        "var(tiles[v]) * next(iter(sizes.values()))",
     ),
     Mutant(
         "points-rounded-down",

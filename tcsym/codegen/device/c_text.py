@@ -46,7 +46,7 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import Host, Region, outline
-from tcsym.ir.text import access_text, node_text, value_text
+from tcsym.ir.text import access_text, value_text
 
 _NAME = re.compile(r"\b(?!blockIdx|threadIdx|gridDim)([A-Za-z_]\w*)\.(?=\w)")
 _ASSIGN = {"add": "+=", "mul": "*="}
@@ -129,7 +129,7 @@ class _Text(Struct, frozen=True):
                 yield pad + _declaration(self.kernel.buffer(name))
                 yield from self.lines(body, indent)
             case Prefetch() | TransposeBlock():
-                yield f"{pad}// {node_text(n)}"
+                raise AssertionError(f"only a processor has this: {n}")  # as `verify` sees to
             case DeviceNode():
                 yield pad + _device_text(n)
             case _:

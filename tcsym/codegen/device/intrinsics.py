@@ -9,10 +9,8 @@ from msgspec import Struct
 
 from tcsym.codegen.device.instructions import Fragments, Instructions
 from tcsym.codegen.scalar.addresses import Address, address
-from tcsym.codegen.scalar.by_element import by_element
 from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
-from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.expressions import value
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.values import Code, Val, constant
@@ -46,17 +44,12 @@ class DeviceIntrinsics(Struct, frozen=True):
 
     def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
         match n:
-            case TransposeBlock():
-                buffers = context.buffers[n.source], context.buffers[n.target]
-                statement(context, by_element(n, *buffers))
             case Barrier():
                 self.instructions.barrier(context)
                 _forget(context)
             case GridBarrier(counter):
                 self.instructions.grid_barrier(context, context.pointers[counter])
                 _forget(context)
-            case Prefetch():
-                pass
             case BeginCopy():
                 self.begin_copy(context, n)
             case CommitCopies():
@@ -68,6 +61,8 @@ class DeviceIntrinsics(Struct, frozen=True):
                 self.instructions.load_matrices(context, n)
             case MatrixMultiply():
                 self.multiply(context, n)
+            case Prefetch() | TransposeBlock():
+                raise AssertionError(f"only a processor has this: {n}")  # as `verify` sees to
             case _:
                 assert_never(n)
 

@@ -30,7 +30,7 @@ from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import MOST_STAYING, STAYING, Barrier, GridBarrier
-from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update, block
+from tcsym.ir.loops import Loop, Node, Store, Update, block
 from tcsym.ir.regions import Region, buffers_used
 from tcsym.ir.traverse import grids, map_node, substitute_node, walk
 
@@ -54,15 +54,9 @@ class Grids(Struct, frozen=True):
     instructions: Instructions
 
     def launch(self, context: Context, region: Region) -> None:
-        name, around = region.name, replace(context)
-        words = list(words_of(context, region))
-
-        def write(part: Module) -> None:
-            write_body(around, part, region, self.instructions, "#0 alwaysinline")
-            self.instructions.entry(part, name, parameters(region), *_bounds(region.loop))
-
-        self.module.part(name, write)
-        number = list(self.module.parts).index(name)
+        attributes = "#0 alwaysinline"
+        words = add_part(self.module, context, region, self.instructions, attributes)
+        number = list(self.module.parts).index(region.name)
         run = launch_field(context, "parallel_for", "ptr")
         given = [f"ptr {launch_field(context, 'pool', 'ptr')}", f"i64 {number}"]
         given += [f"ptr {filled(context, words)}", f"i64 {len(words)}"]
@@ -75,19 +69,27 @@ class Twin(Struct, frozen=True):
     instructions: Instructions
 
     def launch(self, context: Context, region: Region) -> None:
-        name, around = region.name, replace(context)
-        words = list(words_of(context, region))
-
-        def write(part: Module) -> None:
-            write_body(around, part, region, self.instructions, "#1")
-            self.instructions.entry(part, name, parameters(region), *_bounds(region.loop))
-
-        context.module.part(name, write)
-        context.module.declare("void", name, "ptr, ptr, i64, i64, ptr")
+        words = add_part(context.module, context, region, self.instructions, "#1")
+        context.module.declare("void", region.name, "ptr, ptr, i64, i64, ptr")
         context.module.declare("i32", GRID, "ptr, ptr, i64, i64, i64, i64, i64")
-        given = [f"ptr @{name}", f"ptr {filled(context, words)}", *shape_of(context, region)]
+        given = [f"ptr @{region.name}", f"ptr {filled(context, words)}", *shape_of(context, region)]
         announce(context, region, words[0][1])
         run_grid(context, f"@{GRID}", [*given, "i64 0"])
+
+
+def add_part(
+    module: Module, context: Context, region: Region, instructions: Instructions, attributes: str
+) -> list[tuple[str, str]]:
+    """Adds the region's functions to the module; the words that a launch of them passes."""
+    around = replace(context)
+
+    def write(part: Module) -> None:
+        write_body(around, part, region, instructions, attributes)
+        instructions.entry(part, region.name, parameters(region), *_bounds(region.loop))
+
+    words = list(words_of(context, region))
+    module.part(region.name, write)
+    return words
 
 
 def words_of(context: Context, region: Region) -> Iterator[tuple[str, str]]:
@@ -116,8 +118,7 @@ def parameters(region: Region) -> list[str]:
 def _written(region: Region) -> frozenset[str]:
     nodes = [n for n, _ in walk(region.loop)]
     written = {n.buffer for n in nodes if isinstance(n, Store | Update)}
-    written |= {n.counter for n in nodes if isinstance(n, GridBarrier)}
-    return frozenset(written | {n.target for n in nodes if isinstance(n, TransposeBlock)})
+    return frozenset(written | {n.counter for n in nodes if isinstance(n, GridBarrier)})
 
 
 def _exchanged(region: Region) -> frozenset[str]:

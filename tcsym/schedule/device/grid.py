@@ -7,10 +7,13 @@ become registers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, floordiv, index, mod
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
 from tcsym.ir.traverse import walk
@@ -24,6 +27,22 @@ class Applied(Struct, frozen=True):
 
     kernel: Kernel
     node: Node
+
+
+class Tiled(Struct, frozen=True):
+    """Loops of a nest in blocks: the number of a block's tile along each, and where that begins."""
+
+    grid: Grid
+    outer: str
+    chain: tuple[Loop, ...]
+    start: dict[str, Index]
+    numbers: tuple[str, ...]
+
+    def applied(self, body: Node) -> Applied:
+        """`body` for each block."""
+        inside = at_iteration(self.chain, var(self.outer), body)
+        blocks = product_of(map(extent, self.chain))
+        return self.grid.applied(self.outer, blocks, inside, *self.numbers)
 
 
 class Grid(Struct):
@@ -56,6 +75,18 @@ class Grid(Struct):
         for b in self.added:
             kernel = kernel.with_buffer(replace(b, private=b.private | {*own}))
         return Applied(kernel, Loop(outer, ZERO, blocks, body, "block", "parallel"))
+
+    def tiled(self, sizes: Mapping[str, int]) -> Tiled:
+        """Blocks of as many iterations of these loops, of one of each other loop."""
+        tiles = {v: self.names.fresh(v) for v in sizes}
+        chain, start = list[Loop](), dict[str, Index]()
+        for x in self.nest.chain:
+            if (v := x.variable) in sizes:
+                start[v] = x.lower + var(tiles[v]) * sizes[v]
+                x = Loop(tiles[v], ZERO, ceildiv(extent(x), sizes[v]), block(), order="parallel")
+            chain.append(x)
+        outer = self.names.fresh("block")
+        return Tiled(self, outer, tuple(chain), start, tuple(tiles.values()))
 
     def threads(self, n: int, mask: Index | None = None) -> Loop:
         """A loop over threads, without a body yet."""

@@ -17,13 +17,13 @@ from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, relax
 from tcsym.ir.device import WARP
-from tcsym.ir.loops import Kernel, Loop, Node, Update, block
-from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.ir.loops import Kernel, Loop, Node, block
+from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
 from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, held_form, kept_bytes
 from tcsym.schedule.device.nest import Nest, nest_of
 from tcsym.schedule.device.online import online
-from tcsym.schedule.device.panels import Roles, panels_of
+from tcsym.schedule.device.panels import contraction
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
@@ -150,26 +150,19 @@ def _tiles(
     parts: Index = ONE,
 ) -> GridCost:
     """terms: of the sum, if it is a part of it; there are so many parts."""
-    body = children(nest.body)
-    at = next(k for k, x in enumerate(body) if isinstance(x, Loop))
-    around = chain_of(body[at])
-    by = {x.variable: x for x in (*nest.chain, *around)}
-    roles = Roles(by[plan.rows], by[plan.columns], by[plan.sum])
-    updates = [x for x in children(around[-1].body) if isinstance(x, Update)]
-    panels = panels_of(nest.kernel, updates, roles)
-    tile = tile_cost(plan, panels, machine)
+    x = contraction(nest, plan.rows, plan.columns, plan.sum)
+    tile = tile_cost(plan, x.panels, machine)
     sizes = {plan.rows: plan.block_rows, plan.columns: plan.block_columns}
     blocks = product_of(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain) * parts
     known = frozenset((*nest.kernel.sizes, *nest.kernel.launched))
-    others = [x for x in around if x.variable != plan.sum]
-    each = product_of(relax(extent(x), known, True) or ONE for x in others)
-    steps = ceildiv(extent(roles.sum) if terms is None else terms, plan.depth) * each
+    each = product_of(relax(extent(y), known, True) or ONE for y in x.others)
+    steps = ceildiv(extent(x.roles.sum) if terms is None else terms, plan.depth) * each
     sharing = Sharing(plan.columns, {})
-    rest = work_of(nest, sharing, block(*body[:at], *body[at + 1 :]))
+    rest = work_of(nest, sharing, block(x.before, x.behind))
     points = plan.block_rows * plan.block_columns
     last = floordiv(rest.instructions * points, unit.fmas)
     all_points = product_of(extent(x) for x in nest.chain)
-    touches = (*work_of(nest, sharing, body[at]).touches, *rest.touches)
+    touches = (*work_of(nest, sharing, x.around[0]).touches, *rest.touches)
     busy = steps * tile.cycles + last
     waits = steps * tile.waits + unit.latency * (1 + rest.rounds)
     needed = [replace(t, times=ZERO) for t in touches]  # what is staged is in the cost of tiles
@@ -192,11 +185,10 @@ def _tiles(
 
 
 def _split(plan: SplitSum, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
-    body = children(nest.body)
-    loop = next(x for x in body if isinstance(x, Loop))
-    total = next(x for x in chain_of(loop) if x.variable == plan.tiles.sum)
+    tiles = plan.tiles
+    total = contraction(nest, tiles.rows, tiles.columns, tiles.sum).roles.sum
     parts = floordiv(extent(total) + plan.terms - 1, plan.terms)
-    sums = _tiles(plan.tiles, nest, machine, unit, plan.terms, parts)
+    sums = _tiles(tiles, nest, machine, unit, plan.terms, parts)
     points = product_of(extent(x) for x in nest.chain)
     moved = floordiv(points * parts * 8, unit.l2_bytes * machine.workers)
     added = unit.launch + unit.latency * (2 + floordiv(parts, 4)) + moved

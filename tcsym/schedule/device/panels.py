@@ -15,10 +15,12 @@ from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Unary, dtype
 from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, eq, mod, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import COPIED_BYTES
-from tcsym.ir.loops import Buffer, Kernel, Loop, Store, Update, Value
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, block
 from tcsym.ir.traverse import loads
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables, value_variables
 from tcsym.schedule.analysis.casts import under_casts
+from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.schedule.device.nest import Nest
 from tcsym.types import DType
 
 MOST_COPIED = max(COPIED_BYTES)
@@ -35,6 +37,28 @@ class Roles(Struct, frozen=True):
         return next(x for x in (self.rows, self.columns, self.sum) if x.variable == variable)
 
 
+class Contraction(Struct, frozen=True):
+    """A nest whose points have one sum of products: what is `before` and `behind` it at a point,
+    the loops `around` its terms, and the operands of these."""
+
+    before: Node
+    around: tuple[Loop, ...]
+    behind: Node
+    roles: Roles
+    terms: tuple[Update, ...]
+    panels: tuple[Panel, ...]
+
+    @property
+    def others(self) -> list[Loop]:
+        """Loops of the sum that run around its panels."""
+        return [x for x in self.around if x is not self.roles.sum]
+
+    @property
+    def is_zero_beyond(self) -> bool:
+        """Zeros in place of all operands add nothing."""
+        return all(t.op == "add" and is_zero_beyond(t.value, self.roles) for t in self.terms)
+
+
 class Panel(Struct, frozen=True):
     """`value` at all of one side and of some steps. across: neighbours in memory are steps."""
 
@@ -45,6 +69,18 @@ class Panel(Struct, frozen=True):
     @property
     def dtype(self) -> DType:
         return dtype_of(self.value)
+
+
+def contraction(nest: Nest, rows: str, columns: str, total: str) -> Contraction:
+    """Of a nest of that kind, by the loops that have a part in its tiles."""
+    body = children(nest.body)
+    at = next(k for k, x in enumerate(body) if isinstance(x, Loop))
+    around = chain_of(body[at])
+    by = {x.variable: x for x in (*nest.chain, *around)}
+    roles = Roles(by[rows], by[columns], by[total])
+    terms = tuple(x for x in children(around[-1].body) if isinstance(x, Update))
+    before, behind = block(*body[:at]), block(*body[at + 1 :])
+    return Contraction(before, around, behind, roles, terms, panels_of(nest.kernel, terms, roles))
 
 
 def panels_of(kernel: Kernel, terms: Sequence[Update], roles: Roles) -> tuple[Panel, ...]:

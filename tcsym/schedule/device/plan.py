@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, Index
@@ -226,28 +224,38 @@ class Version(Struct, frozen=True):
     is_extra: bool = False
 
 
-class Steps(Struct, frozen=True):
+class InOrder(Struct, frozen=True):
     """How the steps of a loop in order are taken (`device.steps`). loops: of rows outside of it."""
 
-    by: Literal["thread", "block", "grid", "launch"]
     loop: str
     loops: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.by.title()}Steps"
+        return type(self).__name__
 
+
+class ThreadSteps(InOrder, frozen=True):
     def __str__(self) -> str:
-        rows = ", ".join(self.loops)
-        match self.by:
-            case "thread":
-                return f"threads take rows of {rows} through all steps of {self.loop}"
-            case "block":
-                return f"a block for each of {rows} takes all steps of {self.loop}"
-            case "grid":
-                return f"blocks that stay share each nest of each step of {self.loop}"
-            case "launch":
-                return f"a launch for each nest of each step of {self.loop}"
+        return f"threads take rows of {', '.join(self.loops)} through all steps of {self.loop}"
+
+
+class BlockSteps(InOrder, frozen=True):
+    def __str__(self) -> str:
+        return f"a block for each of {', '.join(self.loops)} takes all steps of {self.loop}"
+
+
+class GridSteps(InOrder, frozen=True):
+    def __str__(self) -> str:
+        return f"blocks that stay share each nest of each step of {self.loop}"
+
+
+class LaunchSteps(InOrder, frozen=True):
+    def __str__(self) -> str:
+        return f"a launch for each nest of each step of {self.loop}"
+
+
+Steps = ThreadSteps | BlockSteps | GridSteps | LaunchSteps
 
 
 class Stepped(Struct, frozen=True):

@@ -54,10 +54,10 @@ from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Grid
 from tcsym.schedule.device.panels import (
+    Contraction,
     Panel,
     Roles,
     copied_elements,
-    is_zero_beyond,
     replaced,
     unstaged,
 )
@@ -73,11 +73,15 @@ class Tiles(Struct, frozen=True):
 
     plan: SharedTiles | WarpTiles
     grid: Grid
-    roles: Roles
+    contraction: Contraction
     points: Points
     start: Mapping[str, Index]
     registers: frozenset[str]
     whole: bool
+
+    @property
+    def roles(self) -> Roles:
+        return self.contraction.roles
 
     def threads(self) -> Loop:
         return self.grid.threads(self.plan.threads)
@@ -207,13 +211,11 @@ class Sum(Struct, frozen=True):
     """Steps of the sum: operands staged, then used by all points."""
 
     tiles: Tiles
-    around: tuple[Loop, ...]
-    terms: Sequence[Update]
     staged: tuple[Staged, ...]
 
     def node(self) -> Node:
         plan, total = self.tiles.plan, self.tiles.roles.sum
-        others = [x for x in self.around if x.variable != plan.sum]
+        others = self.tiles.contraction.others
         panel = self.tiles.grid.names.fresh(plan.sum)
         panels = ceildiv(extent(total), plan.depth)
         first = [self.fill(index(s), panels) for s in range(plan.stages - 1)]
@@ -268,12 +270,12 @@ class Sum(Struct, frozen=True):
     # ---- out of it
 
     def use(self, panel: str) -> Node:
-        plan, total = self.tiles.plan, self.tiles.roles.sum
-        threads = self.tiles.threads()
+        tiles, plan, total = self.tiles, self.tiles.plan, self.tiles.roles.sum
+        threads = tiles.threads()
         if isinstance(plan, WarpTiles):
             return replace(threads, body=self.multiply(panel, threads.variable))
         whole = self.steps(panel, index(plan.depth), threads.variable)
-        if all(t.op == "add" and is_zero_beyond(t.value, self.tiles.roles) for t in self.terms):
+        if tiles.contraction.is_zero_beyond:
             return replace(threads, body=whole)
         left = extent(total) - var(panel) * plan.depth
         ragged = self.steps(panel, left, threads.variable)
@@ -294,10 +296,10 @@ class Sum(Struct, frozen=True):
             value = s.read(self.stage(panel), side.place(first, at), var(step))
             loads.append(nested(loops, side.extents, Store(b.name, (side.number(at),), value)))
         of = tiles.roles, lambda v, _: kept[v]
-        terms = [replace(t, value=replaced(t.value, *of)) for t in self.terms]
+        terms = [replace(t, value=replaced(t.value, *of)) for t in self.tiles.contraction.terms]
         first_step = total.lower + var(panel) * plan.depth
         use = substitute_node(block(*terms), {plan.sum: first_step + var(step)})
-        guarded = any(unstaged(t.value, tiles.roles) for t in self.terms)
+        guarded = any(unstaged(t.value, tiles.roles) for t in tiles.contraction.terms)
         sides = {r.tensor: s.panel.side for s, r in zip(self.staged, kept.values(), strict=True)}
         body = block(*loads, tiles.each(use, thread, guarded, sides))
         if count.as_int() is None:
@@ -322,7 +324,7 @@ class Sum(Struct, frozen=True):
         for (operand, side), name in zip(sides.items(), (row, column), strict=True):
             loads.append(self.matrices(by[side], operand, panel, (step, name), thread))
             kept.append(tiles.grid.added[-1].name)
-        (term,) = self.terms
+        (term,) = self.tiles.contraction.terms
         depth = product_depth(self.staged[0].panel.dtype)
         sums = (var(row), var(column), ZERO)
         product = MatrixMultiply(

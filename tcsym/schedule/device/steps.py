@@ -28,7 +28,13 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.device.grid import at_iteration
 from tcsym.schedule.device.grid_cost import EXCHANGE
 from tcsym.schedule.device.nest import Nest, nest_of
-from tcsym.schedule.device.plan import Stepped, Steps
+from tcsym.schedule.device.plan import (
+    BlockSteps,
+    GridSteps,
+    LaunchSteps,
+    Stepped,
+    ThreadSteps,
+)
 from tcsym.schedule.device.propose import unconditional
 from tcsym.schedule.order.distribute import distribute
 from tcsym.schedule.order.interchange_scans import rows_outside
@@ -72,7 +78,7 @@ def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
     launched = _launched(kernel, scan, machine)
     found = [*_of_rows(kernel, scan, machine), _of_grid(kernel, scan, machine)]
     known = [x for x in found if x.cycles is not None and launched is not None]
-    known.append(Stepped(Steps("launch", scan.variable), launched))
+    known.append(Stepped(LaunchSteps(scan.variable), launched))
     return tuple(
         replace(x, when=in_context(kernel, _is_cheaper(x, known[k + 1 :])))
         for k, x in enumerate(known)
@@ -99,18 +105,18 @@ def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
         return
     nest, unit = nest_of(kernel, outside), machine.multiprocessor
     assert unit is not None
-    yield Stepped(Steps("thread", scan.variable, nest.variables), _least(nest, machine, False))
+    yield Stepped(ThreadSteps(scan.variable, nest.variables), _least(nest, machine, False))
     step = _cycles(kernel, nest.body, alone(machine), True)
     rows = product_of(map(extent, nest.chain))
     whole = None if step is None else ceildiv(rows, machine.workers) * step + unit.launch
-    yield Stepped(Steps("block", scan.variable, nest.variables), whole)
+    yield Stepped(BlockSteps(scan.variable, nest.variables), whole)
 
 
 def _of_grid(kernel: Kernel, scan: Loop, machine: Machine) -> Stepped:
     unit, steps = machine.multiprocessor, _cycles(kernel, scan, together(machine), True)
     assert unit is not None
     whole = None if steps is None else steps + 2 * unit.launch
-    return Stepped(Steps("grid", scan.variable), whole)
+    return Stepped(GridSteps(scan.variable), whole)
 
 
 def together(machine: Machine) -> Machine:

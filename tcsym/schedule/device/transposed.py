@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, all_of, ceildiv, floordiv, lt, mod, var
-from tcsym.index.values import product_of
-from tcsym.ir.bounds import extent
+from tcsym.index.expr import ONE, ZERO, all_of, floordiv, lt, mod, var
 from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, block
 from tcsym.ir.traverse import certain_loads, loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import stride, subscript_variables
-from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.grid import Applied, Grid
 from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import BLOCK_THREADS, TurnedTiles
 from tcsym.schedule.device.staged import nested
@@ -77,8 +75,8 @@ def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
     nest, names, size = grid.nest, grid.names, plan.size
     last = nest.chain[-1]
     across = next(x for x in nest.chain if x.variable == plan.across)
-    tiles = {x.variable: names.fresh(x.variable) for x in (across, last)}
-    start = {x.variable: x.lower + var(tiles[x.variable]) * size for x in (across, last)}
+    tiled = grid.tiled({across.variable: size, last.variable: size})
+    start = tiled.start
     copies = {r: grid.shared("tile", r.dtype, size, size + 1) for r in _turned(nest)}
 
     def phase(along: Loop, other: Loop, body: Node) -> Node:
@@ -100,12 +98,4 @@ def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
 
     turned = _from(nest.body, {r: Read(b.name, at, r.dtype) for r, b in copies.items()})
     phases = phase(across, last, block(*fills)), Barrier(), phase(last, across, turned)
-    chain = tuple(
-        Loop(tiles[v], ZERO, ceildiv(extent(x), size), block(), "serial", "parallel")
-        if (v := x.variable) in tiles
-        else x
-        for x in nest.chain
-    )
-    outer = names.fresh("block")
-    inside = at_iteration(chain, var(outer), block(*phases))
-    return grid.applied(outer, product_of(map(extent, chain)), inside, *tiles.values())
+    return tiled.applied(block(*phases))
