@@ -43,6 +43,15 @@ STEPS = """def f(int32(T,B,H) x, int32(2,H,H) u) -> (int32(T+1,B,H) S) {
     a(n,q,h) max=! S(t,n,H-1-k) + u(q,k,h)
     S(t+1,n,h) = a(n,0,h) + a(n,1,H-1-h) + x(t,n,h)
   } }"""
+FORWARD = """def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) {
+  S(0,b,d) = I(b,d)
+  for t in T {
+    m(b) max=! S(t,b,d)
+    e(b,d) = exp(S(t,b,AT) - m(b))
+    z(b) +=! e(b,d)
+    S(t+1,b,d) = e(b,d) / z(b) * x(t,b,d)
+  } }"""
+THROUGH_STEPS = Options(plan="ThreadSteps")
 CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
     "product": Case(
@@ -192,6 +201,31 @@ CASES = {
         " if t == 0 { V(t,s) = e(t,s) } else {"
         " V(t,s) max=! V(t-1,p) + w(p,s) V(t,s) = V(t,s) + e(t,s) } } }",
         ((4, 270), (3, 7)),
+    ),
+    "steps_of_rows": Case(
+        FORWARD.replace("AT", "d"), ((3, 2, 70), (2, 9, 40), (4, 3, 5)), THROUGH_STEPS
+    ),
+    "steps_of_rows_that_meet": Case(
+        FORWARD.replace("AT", "D-1-d"), ((3, 2, 70), (2, 9, 40)), THROUGH_STEPS
+    ),
+    "steps_of_one_part": Case(
+        "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) { S(0,b,d) = I(b,d)"
+        " for t in T { S(t+1,b,d) max=! S(t,b,k) * x(t,b,d) } }",
+        ((4, 2, 70), (3, 9, 5)),
+        THROUGH_STEPS,
+    ),
+    "steps_of_one_sum": Case(
+        "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) { S(0,b,d) = I(b,d)"
+        " for t in T { m(b) max=! S(t,b,d) S(t+1,b,d) = x(t,b,d) - m(b) } }",
+        ((5, 2, 70), (3, 9, 40)),
+        THROUGH_STEPS,
+    ),
+    "steps_read_behind": Case(
+        "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S, float(T,B,D) Y) {"
+        " S(0,b,d) = I(b,d) for t in T { m(b) max=! S(t,b,d) S(t+1,b,d) = x(t,b,d) - m(b)"
+        " Y(t,b,d) = S(t,b,d) - S(t+1,b,d) } }",
+        ((3, 2, 70), (2, 9, 40)),
+        THROUGH_STEPS,
     ),
     "steps_of_a_block": Case(STEPS, ((3, 2, 270), (4, 3, 5)), Options(plan="BlockSteps")),
     "steps_of_a_grid": Case(STEPS, ((3, 40, 70), (4, 3, 5)), Options(plan="GridSteps")),

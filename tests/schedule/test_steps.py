@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.compiler import analyse
 from tcsym.index.values import evaluate
+from tcsym.ir.races import races
 from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.proved import schedule_program
+from tcsym.target.cuda import twin_target
 
 pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 
@@ -61,7 +66,9 @@ def check(kernel: Any, sizes: tuple[int, ...]) -> None:
     shapes = [tuple(evaluate(e, known) for e in x.shape) for x in kernel.program.inputs]
     arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     got, want = kernel(*arrays), kernel.reference(*arrays)
-    np.testing.assert_allclose(got, want, 1e-4, 1e-5)
+    pairs = zip(got, want) if isinstance(got, tuple) else [(got, want)]
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, 1e-4, 1e-5)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -70,6 +77,61 @@ def test_every_way_agrees_with_the_interpreter(name: str, way: str) -> None:
     kernel = tc.define(PROGRAMS[name], target="cuda:twin", options=tc.Options(plan=way))[name]
     for sizes in SIZES:
         check(kernel, sizes)
+
+
+FORWARD = """
+def forward(float(T,B,H) X, float(B,H) h0) -> (float(T+1,B,H) S) {
+  S(0,n,h) = h0(n,h)
+  for t in T {
+    m(n) max=! S(t,n,h)
+    e(n,h) = exp(S(t,n,h) - m(n))
+    z(n) +=! e(n,h)
+    S(t+1,n,h) = e(n,h) / z(n) * X(t,n,h)
+  }
+}
+"""
+MEETING = FORWARD.replace("exp(S(t,n,h)", "exp(S(t,n,H-1-h)").replace("forward", "meeting")
+BEHIND = """
+def behind(float(T,B,H) X, float(B,H) h0) -> (float(T+1,B,H) S, float(T,B,H) Y) {
+  S(0,n,h) = h0(n,h)
+  for t in T {
+    m(n) max=! S(t,n,h)
+    S(t+1,n,h) = X(t,n,h) - m(n)
+    Y(t,n,h) = S(t,n,h) * S(t+1,n,h)
+  }
+}
+"""
+ROWS = {"rnn": RNN, "forward": FORWARD, "meeting": MEETING, "behind": BEHIND}
+
+
+def through_steps(plan: str) -> tc.Options:
+    """The nest of the first values, then the ways of the steps, then rows through all steps."""
+    return tc.Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", plan)))
+
+
+@pytest.mark.parametrize("plan", ["BlockRows:32x8", "BlockRows:128x1", "BlockRows:32x8x8"])
+@pytest.mark.parametrize("name", ROWS)
+def test_threads_share_rows_through_all_steps(name: str, plan: str) -> None:
+    kernel = tc.define(ROWS[name], target="cuda:twin", options=through_steps(plan))[name]
+    for sizes in SIZES:
+        check(kernel, sizes)
+
+
+@pytest.mark.parametrize("name", ["forward", "meeting"])
+def test_threads_that_share_rows_are_proved_not_to_race(name: str) -> None:
+    (p,) = analyse(ROWS[name]).values()
+    naive = schedule_program(p, tc.Options(), {}).kernel
+    kernel = map_gpu(naive, twin_target().machine, through_steps("BlockRows:128x1")).kernel
+    assert list(races(kernel)) == []
+
+
+def test_a_warp_keeps_its_state_through_all_steps() -> None:
+    """No thread needs what another one wrote, so none waits for others."""
+    options = through_steps("BlockRows:32x8x8")
+    text = tc.define(FORWARD, target="cuda:sm_80", options=options).forward.explain("cuda")
+    grid = next(x for x in text.split("__global__") if "S_state_held" in x)
+    assert "launch_bounds__(256)" in grid and "__syncthreads" not in grid
+    assert grid.count(" = S[") == 1  # before the first step
 
 
 def test_the_cost_chooses() -> None:

@@ -59,11 +59,11 @@ class Grid(Struct):
     private: list[str] = field(default_factory=list)
 
     def applied(self, outer: str, blocks: Index, body: Node, *own: str) -> Applied:
-        """What is private to all of the nest's loops is private to threads, `own` and the block.
+        """What is private to all rows of the nest is private to threads, `own` and the block.
 
         What is private to some of them keeps an element for each: their iterations run at once.
         """
-        kernel, loops = self.nest.kernel, {*self.nest.variables}
+        kernel, loops = self.nest.kernel, {x.variable for x in self.nest.rows}
         own = (outer, *self.own, *own)
         for b in kernel.buffers:
             if loops <= b.private or b.name in self.private:

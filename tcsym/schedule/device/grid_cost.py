@@ -19,9 +19,10 @@ from tcsym.ir.bounds import extent, relax
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Kernel, Loop, Node, block
 from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.device.carried import carried
 from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
 from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, held_form, kept_bytes
-from tcsym.schedule.device.nest import Nest, nest_of
+from tcsym.schedule.device.nest import Nest, nest_of, through_steps
 from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import contraction
 from tcsym.schedule.device.plan import (
@@ -104,19 +105,23 @@ def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocess
 
 
 def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    nest = through_steps(nest)
+    nest = carried(nest).nest if plan.held else nest
     held = held_buffers(nest) if plan.held else frozenset()
     is_shared, kept = isinstance(plan, SharedRows), kept_bytes(nest, held) * plan.held
     made = online(nest) if isinstance(plan, OnlineRows) else None
     nest = held_form(nest if made is None else made.nest, held, "shared" if is_shared else "stack")
     loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
-    sharing = Sharing(nest.chain[-1].variable, {x.variable: plan.width for x in loops})
+    sharing = Sharing(nest.rows[-1].variable, {x.variable: plan.width for x in loops})
     work = work_of(nest, sharing)
-    rows = product_of(extent(x) for x in nest.chain)
+    rows = product_of(map(extent, nest.rows))
     sums = sum(x.order == "reduction" for x in loops)
     steps = 2 if plan.width > WARP else 1
     work += Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
+    turns = ONE if nest.steps is None else extent(nest.steps)
+    work = work.again(turns)
     moved = _memory(work.touches, rows * plan.width, machine, unit)
-    blocks, waits = ceildiv(rows, plan.rows), index(EXCHANGE * steps * len(loops))
+    blocks, waits = ceildiv(rows, plan.rows), turns * (EXCHANGE * steps * len(loops))
     registers = ADDRESSES + 4 * len(work.touches) + (0 if is_shared else kept // 4)
     shared = kept * plan.width + SUMS_BYTES if is_shared else 0
     return _grid(plan.threads, registers, shared, blocks, work, waits, moved, machine, unit)

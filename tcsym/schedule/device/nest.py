@@ -25,6 +25,16 @@ class Nest(Struct, frozen=True):
         return self.chain[-1].body
 
     @property
+    def steps(self) -> Loop | None:
+        """The loop in order, if one is the last of the chain (`through_steps`)."""
+        return None if self.chain[-1].order == "parallel" else self.chain[-1]
+
+    @property
+    def rows(self) -> tuple[Loop, ...]:
+        """The loops of the chain that are parallel."""
+        return self.chain if self.steps is None else self.chain[:-1]
+
+    @property
     def variables(self) -> tuple[str, ...]:
         return tuple(x.variable for x in self.chain)
 
@@ -39,6 +49,15 @@ def nest_of(kernel: Kernel, top: Loop) -> Nest:
         chain.append(node)
         node = node.body
     return Nest(kernel, tuple(chain))
+
+
+def through_steps(nest: Nest) -> Nest:
+    """A loop in order that is all that rows do as the last of the chain: the body is of a step."""
+    x = nest.body
+    if nest.steps is not None or not isinstance(x, Loop) or not x.is_steps or x.at is not None:
+        return nest
+    is_plain = (x.lower.variables() | x.upper.variables()) <= {*nest.kernel.sizes}
+    return Nest(nest.kernel, (*nest.chain, x)) if is_plain else nest
 
 
 def is_own(nest: Nest, buffer: str) -> bool:

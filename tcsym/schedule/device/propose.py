@@ -36,9 +36,10 @@ from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.schedule.device.carried import carried
 from tcsym.schedule.device.cheapest import asked_for, cheapest, costed
 from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, kept_bytes
-from tcsym.schedule.device.nest import Nest, is_of_points, is_own
+from tcsym.schedule.device.nest import Nest, is_of_points, is_own, through_steps
 from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
@@ -243,27 +244,30 @@ def _loop(nest: Nest, variable: str) -> Loop:
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
-    """Rows of loops that threads can share: a block for each, or a warp."""
+    """Rows of loops that threads can share: a block for each, or a warp; through all steps of a
+    loop in order, if that is what rows do."""
+    own, nest = tuple(x.variable for x in nest.chain), through_steps(nest)
     if not has_shared_rows(nest):
         return
     loops = [x for x in children(nest.body) if isinstance(x, Loop)]
     longest = extent(loops[0])
-    held = held_buffers(nest)
+    kept = carried(nest).nest
+    held = held_buffers(kept)
     if longest.variables() <= {*nest.kernel.sizes} and held:
         usual = _usual_rows()
-        plans = [BlockRows(nest.variables, width, n, HELD) for width, n in usual]
+        plans = [BlockRows(own, width, n, HELD) for width, n in usual]
         width, most = usual[1][0], machine.level("shared").bytes - SUMS_BYTES
-        elements = most // (kept_bytes(nest, held) * width)
-        plans += [SharedRows(nest.variables, width, 1, n) for n in (elements // 4, elements) if n]
+        elements = most // (kept_bytes(kept, held) * width)
+        plans += [SharedRows(own, width, 1, n) for n in (elements // 4, elements) if n]
         for plan in plans:
             fits = all_of((ge(longest, WARP), ge(plan.width * plan.held, longest)))
             yield Version(plan, fits)
-    is_online = online(nest) is not None
+    is_online = nest.steps is None and online(nest) is not None
     for width, n in dict.fromkeys((*_usual_rows(), *MORE_ROWS)):
         is_extra = (width, n) not in _usual_rows()
         if is_online:
-            yield Version(OnlineRows(nest.variables, width, n), is_extra=is_extra)
-        yield Version(BlockRows(nest.variables, width, n), is_extra=is_extra or is_online)
+            yield Version(OnlineRows(own, width, n), is_extra=is_extra)
+        yield Version(BlockRows(own, width, n), is_extra=is_extra or is_online)
 
 
 def _usual_rows() -> tuple[tuple[int, int], ...]:
@@ -319,7 +323,7 @@ def has_shared_rows(nest: Nest) -> bool:
         return False
     if all(extent(x).variables() <= {*nest.kernel.sizes} for x in found):
         return True
-    return any(ragged_extent(nest, x) is not None for x in found)
+    return nest.steps is None and any(ragged_extent(nest, x) is not None for x in found)
 
 
 def _is_shareable(nest: Nest, loop: Loop) -> bool:

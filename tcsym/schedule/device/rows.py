@@ -12,17 +12,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Read
-from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, index, lt, mod, var
-from tcsym.index.values import product_of
+from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, ge, index, lt, mod, var
+from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import WARP, Barrier
-from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, block
+from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, block, conditional
 from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.analysis.loops import children, loops_in
+from tcsym.schedule.device.carried import Carried, carried
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
-from tcsym.schedule.device.held import Held, held_buffers, places_of
-from tcsym.schedule.device.nest import is_own
+from tcsym.schedule.device.held import ELEMENT, Held, held_buffers, places_of
+from tcsym.schedule.device.nest import Nest, is_own, through_steps
 from tcsym.schedule.device.online import Online, online
 from tcsym.schedule.device.plan import BlockRows, OnlineRows, SharedRows
 
@@ -32,29 +34,43 @@ def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
     return _Rows(plan, grid, grid.names.fresh("block")).applied()
 
 
-class _Rows(Struct, frozen=True):
+class _Rows(Struct):
+    """`shared`: by which threads of a row reach each other."""
+
     plan: BlockRows
     grid: Grid
     outer: str
+    shared: frozenset[str] = frozenset()
 
     def applied(self) -> Applied:
-        grid, chain, rows = self.grid, self.grid.nest.chain, self.plan.rows
+        grid, rows = self.grid, self.plan.rows
+        grid.nest = through_steps(grid.nest)
+        state = carried(grid.nest) if self.plan.held else Carried(grid.nest)
+        grid.nest = state.nest
         held = held_buffers(grid.nest) if self.plan.held else frozenset()
         made = online(grid.nest) if isinstance(self.plan, OnlineRows) else None
         grid.nest = grid.nest if made is None else made.nest
         self.keep_between_phases(held)
         taken = Held(grid.nest, self.places(held))
+        self.shared = _met(grid.nest) - held
+        chain, scan = grid.nest.rows, grid.nest.steps
         total = product_of(map(extent, chain))
+        first = [n for x in state.fills for n in self.phase(x, -1, taken)]
         phases: list[Node] = []
         for k, x in enumerate(children(grid.nest.body)):
             if made is not None and x is made.loop:
                 phases += self.online(made, k, taken)
             else:
                 phases += self.phase(x, k, taken)
+        if rows > 1:
+            first, phases = ([self.of_warps(n, total) for n in x] for x in (first, phases))
+        inside = block(*phases)
+        if scan is not None:
+            told = self.plan.width > WARP  # what warps told each other is told again
+            steps = replace(scan, body=block(inside, Barrier()) if told else inside)
+            inside = block(conditional(ge(extent(scan), 1), block(*first)), steps)
         if rows == 1:
-            inside = at_iteration(chain, var(self.outer), block(*phases))
-        else:
-            inside = block(*[self.of_warps(n, total) for n in phases])
+            inside = at_iteration(chain, var(self.outer), inside)
         return grid.applied(self.outer, ceildiv(total, rows), inside)
 
     def places(self, held: frozenset[str]) -> dict[str, Buffer]:
@@ -78,7 +94,7 @@ class _Rows(Struct, frozen=True):
         row = var(self.outer) * self.plan.rows + floordiv(var(n.variable), self.plan.width)
         left = total - var(self.outer) * self.plan.rows
         at = dict[str, Index]()
-        for x in reversed(self.grid.nest.chain):
+        for x in reversed(self.grid.nest.rows):
             count = extent(x)
             at[x.variable] = x.lower + (row if x is self.grid.nest.top else mod(row, count))
             row = floordiv(row, count)
@@ -94,7 +110,7 @@ class _Rows(Struct, frozen=True):
     def keep_between_phases(self, held: frozenset[str]) -> None:
         """Arrays that belong to a row are all threads': one may read what another wrote."""
         nest = self.grid.nest
-        kernel, chain = nest.kernel, {*nest.variables}
+        kernel, chain = nest.kernel, {x.variable for x in nest.rows}
         inside = {x.variable for x in children(nest.body) if isinstance(x, Loop)}
         for b in kernel.buffers:
             kept = is_own(nest, b.name) or b.name in held or inside & b.private
@@ -111,7 +127,8 @@ class _Rows(Struct, frozen=True):
             threads = self.threads()
             if is_own(self.grid.nest, x.buffer):
                 return [replace(threads, body=x)]
-            return [replace(threads, body=Branch(eq(self.lane(threads), 0), x)), Barrier()]
+            alone = Branch(eq(self.lane(threads), 0), x)
+            return [replace(threads, body=alone), *self.meet(x)]
         assert isinstance(x, Loop)
         read, x = read_ends(x)
         threads = self.threads()
@@ -125,7 +142,11 @@ class _Rows(Struct, frozen=True):
         out: list[Node] = [replace(threads, body=block(*first, steps))]
         out += [y for u, p in _of(sums, parts) for y in self.combined(u, p)]
         is_told = sums and self.plan.width > WARP  # a barrier stands between warps and their sum
-        return out if is_told else [*out, Barrier()]
+        return out if is_told else [*out, *self.meet(x)]
+
+    def meet(self, x: Node) -> list[Node]:
+        """A barrier behind a part of the row, if other threads may need what it touches."""
+        return [Barrier()] * any(a.buffer in self.shared for a in accesses(x))
 
     def online(self, o: Online, number: int, held: Held) -> list[Node]:
         """The loop, then what threads have of the maximum, and of sums with the row's maximum."""
@@ -135,7 +156,7 @@ class _Rows(Struct, frozen=True):
         out += self.combined(*o.maximum)
         out.append(replace(self.threads(), body=o.scale))
         out += [n for u, p in o.sums for n in self.combined(u, p)]
-        return [*out, replace(self.threads(), body=o.end), Barrier()]
+        return [*out, replace(self.threads(), body=o.end), *self.meet(o.loop)]
 
     def steps(self, x: Loop, threads: Loop, number: int, held: Held) -> Loop:
         """Iterations of a loop that one of the threads does."""
@@ -185,6 +206,43 @@ class _Rows(Struct, frozen=True):
         add = replace(u, value=Read(kept.name, (var(w),), dtype))
         total = Loop(w, ZERO, index(warps), add, "unrolled", "reduction")
         return [replace(warp, body=block(*steps)), Barrier(), replace(every, body=total)]
+
+
+def _met(nest: Nest) -> frozenset[str]:
+    """Buffers of which a thread may touch what another of its row wrote: all but those of which
+    each uses its own elements alone."""
+    used: dict[str, list[tuple[int, Loop | None, Access]]] = {}
+    inside = {x.variable for x in loops_in(nest.body)}
+    for k, x in enumerate(children(nest.body)):
+        loop = read_ends(x)[1] if isinstance(x, Loop) else None
+        for a in accesses(x):
+            b = nest.kernel.buffer(a.buffer)
+            if not is_own(nest, a.buffer) and not b.private & inside:
+                used.setdefault(a.buffer, []).append((k, loop, a))
+    return frozenset(
+        name
+        for name, uses in used.items()
+        if any(a.written for *_, a in uses)
+        and (nest.steps is not None or len({k for k, *_ in uses}) > 1)
+        and not any(map(_is_element, zip(*[_places(loop, a, inside) for _, loop, a in uses])))
+    )
+
+
+def _places(loop: Loop | None, a: Access, inside: set[str]) -> list[Index | None]:
+    """Subscripts by the number of the row's element; None where other threads may have the same."""
+    if loop is None:
+        return [None] * len(a.subscripts)
+    at = {loop.variable: var(ELEMENT) + loop.lower}
+    places = [substitute(s, at) if isinstance(s, Index) else None for s in a.subscripts]
+    return [None if e is None or e.variables() & inside else e for e in places]
+
+
+def _is_element(places: tuple[Index | None, ...]) -> bool:
+    """The same subscript everywhere, and another for each element."""
+    (first, *others) = {*places}
+    if others or first is None:
+        return False
+    return ELEMENT not in (first - var(ELEMENT)).variables()
 
 
 def read_ends(x: Loop) -> tuple[list[Loop], Loop]:

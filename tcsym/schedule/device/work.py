@@ -59,6 +59,11 @@ class Work(Struct, frozen=True):
             (*self.touches, *other.touches),
         )
 
+    def again(self, times: Index) -> Work:
+        """One after the other, each as if it were the first."""
+        touches = tuple(replace(t, times=t.times * times) for t in self.touches)
+        return Work(self.instructions * times, self.rounds * times, touches)
+
     def repeated(self, trips: Index) -> Work:
         """By a loop; iterations of an innermost one load ahead."""
         rounds = self.rounds * trips
