@@ -411,9 +411,23 @@ MUTANTS = (
     Mutant(
         "terms-of-the-old-maximum",
         "a sum is not scaled where the maximum grows",
-        "_Pair.made",
+        "_Pair.exponentials",
         '_op("add", _op("mul", s, scale), one)',
         '_op("add", s, one)',
+    ),
+    Mutant(
+        "squares-of-the-mean-before",
+        "a square is that of the distance from the mean without its own term",
+        "_Pair.squares",
+        '_op("mul", r, _op("sub", x, c))',
+        '_op("mul", r, _op("add", r, r))',
+    ),
+    Mutant(
+        "squares-about-the-thread's-mean",
+        "sums of squares of threads are added, though their means differ",
+        "_Pair.squares",
+        '_op("add", _read(p), some)',
+        "_read(p)",
     ),
     Mutant(
         "one-place-for-two",

@@ -111,6 +111,12 @@ CASES = {
         ((3, 203), (2, 64), (11, 40), (5, 7), (2, 260)),
         Options(plan="OnlineRows"),
     ),
+    "squares": Case(
+        "def f(float(N,D) X) -> (O) { s(n) +=! X(n,d) m(n) = s(n) / D c(n,d) = X(n,d) - m(n)"
+        " v(n) +=! c(n,d) * c(n,d) O(n,d) = c(n,d) * v(n) }",
+        ((3, 203), (11, 40), (2, 1)),
+        Options(plan="OnlineRows"),
+    ),
     "in_shared_memory": Case(
         "def f(float(N,D) X) -> (Y, Z) { s(n) +=! X(n,d) Y(n,d) = X(n,d) * s(n)"
         " t(n) +=! Y(n,d) Z(n,d) = Y(n,d) * t(n) + X(n,d) }",

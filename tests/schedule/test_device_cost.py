@@ -98,6 +98,8 @@ def test_rows_get_as_many_threads_as_they_are_long() -> None:
     longer = taken(softmax, (4096, 4000), (4096, 8192), (1024, 30000), (1024, 100000))
     assert longer[0] == "BlockRows:512x1x8" and longer[-1] == "OnlineRows:128x1"
     assert {x.partition(":")[0] for x in longer[1:3]} == {"SharedRows"}
+    norm = taken(tc.library.source("layer_norm"), (4096, 4000), (4096, 100000))
+    assert norm == ["BlockRows:512x1x8", "OnlineRows:32x8"]
     sums = "def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) }"  # whose neighbours are columns
     assert taken(sums, (8, 100000), (100000, 8)) == ["ThreadPoints:1", "BlockRows:512x1"]
 

@@ -46,6 +46,13 @@ MACHINE = twin_target().machine
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 MATRICES = MM.replace("float", "float16")
 SOFTMAX = tc.library.source("softmax")
+CENTRED = """def centred(float(N,D) X) -> (Y) {
+  s(n) +=! X(n,d)
+  m(n) = s(n) / D
+  c(n,d) = X(n,d) - m(n)
+  v(n) +=! c(n,d) * c(n,d)
+  Y(n,d) = c(n,d) * rsqrt(v(n) / D + 1e-5)
+}"""
 in_twin = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 
 
@@ -267,19 +274,50 @@ def uncommon_rows(d: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "plan", ["OnlineRows", "OnlineRows:32x8", "SharedRows", "BlockRows:256x1x8"]
 )
-@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "centred"])
 def test_long_rows_in_the_twin(
     name: str, plan: str, monkeypatch: pytest.MonkeyPatch, small_blocks: None
 ) -> None:
     monkeypatch.setenv("TCSYM_CHECK_TWIN", "1")
     monkeypatch.setenv("TCSYM_CACHE", "0")
-    kernel = tc.define(tc.library.source(name), target="cuda:twin", options=Options(plan=plan))[
-        name
-    ]
+    text = CENTRED if name == "centred" else tc.library.source(name)
+    kernel = tc.define(text, target="cuda:twin", options=Options(plan=plan))[name]
     assert f"plan={plan}" in kernel.explain("plan")
     for d in (0, 1, 2, 33, 300, 1100):
         x = uncommon_rows(d)
         np.testing.assert_allclose(kernel(x), kernel.reference(x), 2e-5, 1e-6, err_msg=str(d))
+
+
+@in_twin
+def test_squares_beside_a_running_mean_lose_nothing_to_a_large_mean() -> None:
+    options = Options(plan="OnlineRows:128x1")
+    kernel = tc.define(CENTRED, target="cuda:twin", options=options).centred
+    x = (np.random.default_rng(0).standard_normal((2, 1000)) + 1000).astype(np.float32)
+    exact = x - x.mean(1, keepdims=True, dtype=np.float64)
+    exact /= np.sqrt((exact**2).mean(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(kernel(x), exact, 1e-3, 2e-4)
+
+
+SQUARES = """def f(float(N,D) X, float(D) w) -> (float(N,D) Y) {{
+  s(n) +=! X(n,d)
+  m(n) = s(n) / D
+  {}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_online"),
+    [
+        ("v(n) +=! (X(n,d) - m(n)) * (X(n,d) - m(n))  Y(n,d) = X(n,d) / v(n)", True),
+        ("c(n,d) = X(n,d) - m(n)  v(n) +=! c(n,d) * c(n,d)  Y(n,d) = c(n,d) / v(n)", True),
+        # another power, another row, a difference that is itself a result
+        ("v(n) +=! X(n,d) - m(n)  Y(n,d) = X(n,d) / v(n)", False),
+        ("v(n) +=! (w(d) - m(n)) * (w(d) - m(n))  Y(n,d) = X(n,d) / v(n)", False),
+        ("Y(n,d) = X(n,d) - m(n)  v(n) +=! Y(n,d) * Y(n,d)", False),
+    ],
+)
+def test_sums_of_squares_are_made_beside_their_mean(rest: str, is_online: bool) -> None:
+    assert offers_online(SQUARES.format(rest)) == is_online
 
 
 EXPONENTIALS = """def f(float(N,D) X, float(D) w) -> (float(N,D) Y, float(N) S) {{
@@ -301,10 +339,14 @@ EXPONENTIALS = """def f(float(N,D) X, float(D) w) -> (float(N,D) Y, float(N) S) 
     ],
 )
 def test_sums_of_exponentials_are_made_beside_their_maximum(rest: str, is_online: bool) -> None:
-    (p,) = analyse(EXPONENTIALS.format(rest)).values()
+    assert offers_online(EXPONENTIALS.format(rest)) == is_online
+
+
+def offers_online(text: str) -> bool:
+    (p,) = analyse(text).values()
     choices = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE, tells_all=True).choices
     offered = [name for x in choices if isinstance(x, Choice) for name, _ in x.offered]
-    assert any(name.startswith("OnlineRows") for name in offered) == is_online
+    return any(name.startswith("OnlineRows") for name in offered)
 
 
 def test_what_is_used_up_leaves_its_place_in_shared_memory() -> None:
@@ -328,7 +370,7 @@ def test_plans_follow_from_what_a_nest_is() -> None:
     assert plans(MATRICES) == [SplitSum] * 2 + [WarpTiles] * 4 + rest
     held = [BlockRows] * 3 + [SharedRows] * 2
     assert plans(SOFTMAX) == held + [OnlineRows] * 3 + [ThreadPoints]
-    assert plans(tc.library.source("layer_norm")) == held + rest
+    assert plans(tc.library.source("layer_norm")) == held + [OnlineRows] * 3 + [ThreadPoints]
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
     turned = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }"
     assert plans(turned) == [TurnedTiles, ThreadPoints]

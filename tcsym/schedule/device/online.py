@@ -1,14 +1,20 @@
-"""Rows that need their maximum before they sum -> both in one loop, by a running maximum.
+"""Rows that need a maximum or a mean before they sum -> both in one loop, by running ones.
 
     m = max over d of X[d];  s = sum over d of exp(X[d] - m)
 ->  for d: old = m;  m = max(m, X[d]);  e = exp(min(old, X[d]) - m)
            s = s * e + 1 if X[d] > old else s + e
 
-So the row is read once less. What was stored of exp(X[d] - m) on the way is computed again where it
-is read. Threads have maxima of their own; their sums are scaled to the greatest, then added. While
-a maximum is -inf, 0 stands for it, so that terms are 0, not NaN, as a greater one may come. In the
-end m - m is added: NaN where the row's maximum is infinite, as terms are then, and else 0.
-Reference: Milakov, Gimelshein, Online normalizer calculation for softmax, 2018.
+    s = sum over d of X[d];  m = f(s);  v = sum over d of (X[d] - m)^2
+->  for d: n = n + 1;  s = s + X[d];  r = X[d] - c;  c = c + r / n;  v = v + r * (X[d] - c)
+    v = v + n * (c - f(s))^2
+
+So the row is read once less. What was stored of exp(X[d] - m), or of X[d] - m, is computed again
+where it is read. Threads have maxima and means of their own; their sums are scaled or moved to
+those of the row, then added. While a maximum is -inf, 0 stands for it, so that terms are 0, not
+NaN, as a greater one may come. In the end m - m is added: NaN where the row's maximum is infinite,
+as terms are then, and else 0. References: Milakov, Gimelshein, Online normalizer calculation for
+softmax, 2018; Welford, Note on a method for calculating corrected sums of squares and products,
+1962; Chan, Golub, LeVeque, Algorithms for computing the sample variance, 1983.
 """
 
 from __future__ import annotations
@@ -32,8 +38,9 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import ge, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, block
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value, block
 from tcsym.ir.traverse import loads, map_value, substitute_value, walk
+from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.held import held_buffers
@@ -44,14 +51,14 @@ Part = tuple[Update, Buffer]
 
 
 class Online(Struct, frozen=True):
-    """`nest`: with `loop` in place of two, which is of what each thread has for itself. maximum,
+    """`nest`: with `loop` in place of two, which is of what each thread has for itself. first,
     sums: what a row's are updated by, and a thread's. start, keep: what a thread does before and
-    behind the loop. scale, end: with the row's maximum, before its sums are added, and behind that.
+    behind the loop. scale, end: with the row's first, before its sums are added, and behind that.
     """
 
     nest: Nest
     loop: Loop
-    maximum: Part
+    first: Part
     sums: tuple[Part, ...]
     start: Node
     keep: Node
@@ -60,7 +67,7 @@ class Online(Struct, frozen=True):
 
 
 def online(nest: Nest) -> Online | None:
-    """Of the first maximum of the row and the sums behind it, if they are of that kind."""
+    """Of the first maximum or sum of the row and the sums behind it, if they are of that kind."""
     body = children(nest.body)
     for k, x in enumerate(body):
         y = next((y for y in range(k + 1, len(body)) if isinstance(body[y], Loop)), None)
@@ -72,7 +79,7 @@ def online(nest: Nest) -> Online | None:
 
 
 class _Pair(Struct, frozen=True):
-    """A loop for the maximum, one for sums, and what is before, between and behind."""
+    """A loop for the maximum or the sum, one for sums, and what is before, between and behind."""
 
     nest: Nest
     first: Loop
@@ -85,39 +92,53 @@ class _Pair(Struct, frozen=True):
         nest, x = self.nest, self.second
         (of, *others) = children(self.first.body)
         same = self.first.lower == x.lower and extent(self.first) == extent(x)
-        if others or not same or not isinstance(of, Update) or of.op != "max":
+        if others or not same or not isinstance(of, Update):
             return None
         dtype = nest.kernel.buffer(of.buffer).dtype
         if dtype not in (DType.FLOAT32, DType.FLOAT64) or not is_own(nest, of.buffer):
             return None
         element = substitute_value(of.value, {self.first.variable: var(x.variable)})
         assert isinstance(element, Expr)
-        row = Read(of.buffer, of.subscripts, dtype, (False,) * len(of.subscripts))
-        term = _exp(_op("sub", element, row))
-        found = self.sums(term)
-        later = None if found is None else self.recomputed(term, found[1])
         changed = {s.buffer for n in (x, *self.between, *self.behind) for s in _written(n)}
-        if found is None or later is None or {r.tensor for r in loads(element)} & changed:
+        if dtype_of(element) is not dtype or {r.tensor for r in loads(element)} & changed:
             return None
-        return self.made(of, row, element, found[0], later)
+        if of.op == "max":
+            row = Read(of.buffer, of.subscripts, dtype, (False,) * len(of.subscripts))
+            plain = all(isinstance(n, Store) and not loads(n.value) for n in self.between)
+            term = _exp(_op("sub", element, row))
+            found = self.matched(term, term) if plain else None
+            return None if found is None else self.exponentials(of, row, element, *found)
+        if of.op == "add" and all(_sets_own(nest, n) for n in self.between):
+            terms = [n.value for n in _written(x)]
+            for mean in dict.fromkeys(r for v in terms for r in loads(v) if is_own(nest, r.tensor)):
+                apart = _op("sub", element, mean)
+                found = self.matched(apart, _op("mul", apart, apart))
+                if found is not None:
+                    return self.squares(of, mean, element, *found)
+        return None
 
-    def sums(self, term: Expr) -> tuple[list[Update], set[str]] | None:
-        """What adds terms, and what keeps them; None if anything else is done between or there."""
-        plain = all(isinstance(n, Store) and not loads(n.value) for n in self.between)
+    def matched(self, kept: Expr, term: Expr) -> tuple[list[Update], list[Node]] | None:
+        """What adds terms, and what is behind without what keeps those values; None if anything
+        else is done there."""
+        found = self.sums(kept, term)
+        later = None if found is None else self.recomputed(kept, found[1])
+        return None if found is None or later is None else (found[0], later)
+
+    def sums(self, value: Expr, term: Expr) -> tuple[list[Update], set[str]] | None:
         sums: list[Update] = []
         kept = set[str]()
         for n in children(self.second.body):
-            if not isinstance(n, Store | Update) or _with(n.value, kept, term) != term:
-                return None
-            if isinstance(n, Store):
+            if isinstance(n, Store) and _with(n.value, kept, value) == value:
                 kept.add(n.buffer)
+            elif not isinstance(n, Update) or _with(n.value, kept, value) != term:
+                return None
             elif n.op == "add" and is_own(self.nest, n.buffer):
                 sums.append(n)
             else:
                 return None
         own = {u.buffer for u in sums} & kept
         is_alone = len({u.buffer for u in sums}) == len(sums) and not own
-        return (sums, kept) if plain and sums and is_alone else None
+        return (sums, kept) if sums and is_alone else None
 
     def recomputed(self, term: Expr, kept: set[str]) -> list[Node] | None:
         """What is behind, with terms in place of what kept them, until that is overwritten."""
@@ -141,56 +162,96 @@ class _Pair(Struct, frozen=True):
         lost = [b for b in left if not inside <= self.nest.kernel.buffer(b).private]
         return None if lost else out
 
-    def made(
+    def exponentials(
         self, of: Update, row: Read, element: Expr, sums: Sequence[Update], later: Sequence[Node]
     ) -> Online:
-        nest, x = self.nest, self.second
-        kernel, dtype = nest.kernel, row.dtype
-        taken = {b.name for b in kernel.buffers}
-        added: list[Buffer] = []
-
-        def scalar(name: str) -> Buffer:
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            added.append(Buffer(name, dtype, (), "arena", private=frozenset(nest.variables)))
-            return added[-1]
-
-        new, own, old, base, rest = (
-            scalar(f"{of.buffer}_{s}") for s in ("new", "part", "old", "base", "rest")
+        own = _Scalars(self.nest, row.dtype)
+        new, mine, old, base, rest = map(
+            own.scalar, (f"{of.buffer}_{s}" for s in ("new", "part", "old", "base", "rest"))
         )
-        parts = [(u, scalar(f"{u.buffer}_part")) for u in sums]
-        x_, was, scale = _read(new), _read(old), _read(rest)
-        one, grows = Const(1.0, dtype), Compare("gt", x_, was)
+        parts = [(u, own.scalar(f"{u.buffer}_part")) for u in sums]
+        x, was, scale = _read(new), _read(old), _read(rest)
+        one, grows = Const(1.0, row.dtype), Compare("gt", x, was)
 
         def added_to(s: Read) -> Expr:
             greater = _op("add", _op("mul", s, scale), one)
-            return Select(grows, greater, _op("add", s, scale), dtype, eager=True)
+            return Select(grows, greater, _op("add", s, scale), row.dtype, eager=True)
 
         body = block(
             Store(new.name, (), element),
-            _store(old, _read(own)),
-            Update(own.name, (), "max", x_, of.name),
-            _store(base, _finite(_read(own))),
-            _store(rest, _exp(_op("sub", _op("min", was, x_), _read(base)))),
+            _store(old, _read(mine)),
+            Update(mine.name, (), "max", x, of.name),
+            _store(base, _finite(_read(mine))),
+            _store(rest, _exp(_op("sub", _op("min", was, x), _read(base)))),
             *(_store(p, added_to(_read(p))) for _, p in parts),
         )
-        loop = replace(x, body=body, order="reduction")
-        start = block(*(Store(p.name, (), identity(u.op, dtype)) for u, p in ((of, own), *parts)))
+        first = of, mine
+        start = [_store(p, identity(u.op, row.dtype)) for u, p in (first, *parts)]
         rescale = block(
             _store(base, _finite(row)),
             _store(rest, _exp(_op("sub", was, _read(base)))),
             *(_store(p, _op("mul", _read(p), scale)) for _, p in parts),
         )
-        nothing = _op("sub", row, row)
-        end = Branch(ge(extent(x), 1), block(*(replace(u, value=nothing) for u in sums)))
-        for b in added:
-            kernel = kernel.with_buffer(b)
-        inner = block(*self.before, *self.between, loop, *later)
-        *chain, last = nest.chain
-        fused = Nest(kernel, (*chain, replace(last, body=inner)))
-        keep = _store(old, _read(own))
-        return Online(fused, loop, (of, own), tuple(parts), start, keep, rescale, end)
+        nothing, trips = _op("sub", row, row), extent(self.second)
+        end = Branch(ge(trips, 1), block(*(replace(u, value=nothing) for u in sums)))
+        nest, loop = self.fused(own.kernel, self.between, body, later)
+        keep = _store(old, _read(mine))
+        return Online(nest, loop, first, tuple(parts), block(*start), keep, rescale, end)
+
+    def squares(
+        self, of: Update, mean: Read, element: Expr, sums: Sequence[Update], later: Sequence[Node]
+    ) -> Online:
+        """Counts, differences and squares are halved on the way: a difference may overflow."""
+        own = _Scalars(self.nest, mean.dtype)
+        new, mine, count, centre, rest = map(
+            own.scalar, (f"{of.buffer}_{s}" for s in ("new", "part", "count", "mean", "rest"))
+        )
+        parts = [(u, own.scalar(f"{u.buffer}_part")) for u in sums]
+        x, n, c, r = (_read(b) for b in (new, count, centre, rest))
+        zero, half, two = (Const(k, mean.dtype) for k in (0.0, 0.5, 2.0))
+        body = block(
+            Store(new.name, (), element),
+            Update(mine.name, (), "add", x, of.name),
+            _store(count, _op("add", n, half)),
+            _store(rest, _op("sub", _op("mul", half, x), _op("mul", half, c))),
+            _store(centre, _op("add", c, _op("div", r, n))),
+            *(_store(p, _op("add", _read(p), _op("mul", r, _op("sub", x, c)))) for _, p in parts),
+        )
+        start = [_store(b, zero) for b in (mine, count, centre, *(p for _, p in parts))]
+        apart = _op("sub", c, mean)
+        moved = _op("mul", _op("mul", n, apart), apart)
+        some = Select(Compare("gt", n, zero), moved, zero, mean.dtype, eager=True)
+        move = (_store(p, _op("mul", two, _op("add", _read(p), some))) for _, p in parts)
+        nest, loop = self.fused(own.kernel, (), body, later)
+        scale = block(*self.between, *move)
+        return Online(nest, loop, (of, mine), tuple(parts), block(*start), block(), scale, block())
+
+    def fused(
+        self, kernel: Kernel, between: Sequence[Node], body: Node, later: Sequence[Node]
+    ) -> tuple[Nest, Loop]:
+        loop = replace(self.second, body=body, order="reduction")
+        *chain, last = self.nest.chain
+        inner = block(*self.before, *between, loop, *later)
+        return Nest(kernel, (*chain, replace(last, body=inner))), loop
+
+
+class _Scalars:
+    """Numbers that each thread has for itself, in the making."""
+
+    def __init__(self, nest: Nest, dtype: DType) -> None:
+        self.kernel, self.dtype, self.private = nest.kernel, dtype, frozenset(nest.variables)
+
+    def scalar(self, name: str) -> Buffer:
+        while name in {b.name for b in self.kernel.buffers}:
+            name += "_"
+        b = Buffer(name, self.dtype, (), "arena", private=self.private)
+        self.kernel = self.kernel.with_buffer(b)
+        return b
+
+
+def _sets_own(nest: Nest, n: Node) -> bool:
+    """A store to a number of the row, of such numbers."""
+    return isinstance(n, Store) and all(is_own(nest, a.buffer) for a in accesses(n))
 
 
 def _with(v: Value, kept: set[str], term: Value) -> Value:

@@ -87,10 +87,10 @@ class SharedRows(BlockRows, frozen=True):
 
 
 class OnlineRows(BlockRows, frozen=True):
-    """A running maximum and the sums that need it are made together (`online`)."""
+    """A running maximum or mean and the sums that need it are made together (`online`)."""
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, sums beside a running maximum"
+        return f"{super().__str__()}, sums beside a running maximum or mean"
 
 
 class Tiles(Struct, frozen=True):

@@ -149,11 +149,11 @@ class _Rows(Struct):
         return [Barrier()] * any(a.buffer in self.shared for a in accesses(x))
 
     def online(self, o: Online, number: int, held: Held) -> list[Node]:
-        """The loop, then what threads have of the maximum, and of sums with the row's maximum."""
+        """The loop, then what threads have of the first, and of sums with the row's first."""
         threads = self.threads()
         steps = self.steps(o.loop, threads, number, held)
         out: list[Node] = [replace(threads, body=block(o.start, steps, o.keep))]
-        out += self.combined(*o.maximum)
+        out += self.combined(*o.first)
         out.append(replace(self.threads(), body=o.scale))
         out += [n for u, p in o.sums for n in self.combined(u, p)]
         return [*out, replace(self.threads(), body=o.end), *self.meet(o.loop)]
