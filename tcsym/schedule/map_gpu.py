@@ -56,7 +56,7 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.propose import offered, staying, versions
 from tcsym.schedule.device.ragged import parallel_outside
-from tcsym.schedule.device.scatter import at_once, owned, scatter_of
+from tcsym.schedule.device.scatter import at_once, in_copies, owned, scatter_of
 from tcsym.schedule.device.sort import sorted_terms
 from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
@@ -150,18 +150,25 @@ class _Host(Struct):
         """Terms that find their positions."""
         nest = at_once(self.kernel, n)
         if nest is not None:
-            return self.grids(nest)
+            self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
+            assert isinstance(copy, Loop)
+            self.kernel, many = in_copies(self.kernel, copy, self.names)
+            return self.cheaper(many, nest)
         self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
         assert isinstance(copy, Loop)
         found, nest = scatter_of(copy), owned(n, self.names)
-        one_by_one = cycles_of(self.kernel, n if nest is None else nest, self.machine)
-        few = self.single(n) if nest is None else self.grids(nest)
         if found is None:
-            return few
+            return self.single(n) if nest is None else self.grids(nest)
         self.kernel, many = sorted_terms(found, self.kernel, self.names)
-        sorting = cycles_of(self.kernel, many, self.machine)
-        cheaper = TRUE if one_by_one is None or sorting is None else ge(one_by_one, sorting)
-        return Branch(cheaper, self.node(many), few)
+        return self.cheaper(many, n if nest is None else nest)
+
+    def cheaper(self, many: Node, few: Loop) -> Node:
+        """Several nests where they cost less than the loop."""
+        costs = [cycles_of(self.kernel, x, self.machine) for x in (few, many)]
+        known = [c for c in costs if c is not None]
+        is_cheaper = ge(*known) if len(known) == len(costs) else TRUE
+        rest = self.grids(few) if few.order == "parallel" else self.single(few)
+        return Branch(is_cheaper, self.node(many), rest)
 
     def in_sequence(self, nodes: tuple[Node, ...]) -> list[Node]:
         """Neighbours that one thread has to do are one grid."""

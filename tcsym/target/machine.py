@@ -48,8 +48,8 @@ class Multiprocessor(Struct, frozen=True):
     products: of 16-bit numbers, by instructions for matrices. memory_bytes, l2_bytes: its share of
     the device's memory, and of what all share of the second cache. latency: of that memory, in
     cycles. launch: cycles until a grid that was launched runs; node: until one of a graph does.
-    barrier: in which all blocks of a grid wait for each other. mhz: of its clock. Reference:
-    NVIDIA's tuning guides.
+    barrier: in which all blocks of a grid wait for each other. update: between two updates of one
+    element of memory as a whole. mhz: of its clock. Reference: NVIDIA's tuning guides.
     """
 
     registers: int
@@ -66,6 +66,7 @@ class Multiprocessor(Struct, frozen=True):
     launch: int = LAUNCH
     node: int = NODE
     barrier: int = 2000
+    update: int = 2
 
 
 class Machine(Struct, frozen=True):

@@ -508,6 +508,20 @@ MUTANTS = (
         "atomic=False",
     ),
     Mutant(
+        "copies-begin-anyhow",
+        "copies of what terms update begin with what memory holds",
+        "in_copies",
+        "nests = (_box((turn, *at), copies.shape, start), some,",
+        "nests = (some,",
+    ),
+    Mutant(
+        "last-copy-left-out",
+        "the terms of the last copy are not added",
+        "in_copies",
+        "_box((every, *place), copies.shape, add)",
+        "_box((every, *place), (n - 1, *b.shape), add)",
+    ),
+    Mutant(
         "greatest-is-least",
         "a whole update of a maximum is one of a minimum",
         "ThreadMemory.update_at_once",

@@ -168,6 +168,9 @@ CASES = {
         "def f(int32(J) I, int32(J,D) W) -> (int32(V,D) H) { H(I(j),d) +=! W(j,d) }",
         ((40, 5, 7), (300, 3, 9)),
     ),
+    "crowded": Case(
+        "def f(int32(J) I, int32(J) W) -> (int32(V) H) { H(I(j)) +=! W(j) }", ((9000, 2),)
+    ),
     "greatest": Case(
         "def f(int32(J,K) I, float(J,K) W) -> (float(V) H) { H(I(j,k)) max=! W(j,k) - 1 }",
         ((20, 15, 7),),

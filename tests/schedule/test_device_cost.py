@@ -125,6 +125,16 @@ def test_terms_are_sorted_where_they_are_many() -> None:
     assert is_sorted == [False, True]
 
 
+def test_terms_go_to_copies_where_they_would_meet_at_few_elements() -> None:
+    text = "def f(int32(J) I, int32(J) W) -> (int32(V) H) { H(I(j)) +=! W(j) }"
+    (p,) = analyse(text).values()
+    kernel = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
+    branches = [x for x, _ in walk(kernel.body) if isinstance(x, Branch) and x.orelse is not None]
+    branch = next(x for x in branches if "H_copies.1" in {a.buffer for a in accesses(x.then)})
+    sizes = (20, 4), (1000000, 1000000), (1000000, 16)
+    assert [holds(branch.condition, {"J": j, "V": v}) for j, v in sizes] == [False, False, True]
+
+
 def cost_of(text: str, device: str = "cuda:sm_80") -> GridCost:
     """Of the plan for all sizes."""
     (p,) = analyse(text).values()

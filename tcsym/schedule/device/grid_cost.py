@@ -17,7 +17,8 @@ from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, relax
 from tcsym.ir.device import WARP
-from tcsym.ir.loops import Kernel, Loop, Node, block
+from tcsym.ir.loops import Kernel, Loop, Node, Update, block
+from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.carried import carried
 from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
@@ -100,8 +101,19 @@ def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocess
     together = Work(maximum(own - 2 * saved, 1), work.rounds, tuple(vectors))
     registers = ADDRESSES + 2 * len(work.touches) * plan.points
     blocks = ceildiv(threads, BLOCK_THREADS)
-    moved = _memory(work.touches, points, machine, unit)
+    moved = maximum(_memory(work.touches, points, machine, unit), _met(nest, points, unit))
     return _grid(BLOCK_THREADS, registers, 0, blocks, together, index(1), moved, machine, unit)
+
+
+def _met(nest: Nest, points: Index, unit: Multiprocessor) -> Index:
+    """Cycles in which updates of one element as a whole follow each other: of as many as there are
+    for each, if positions are spread evenly."""
+    found = ZERO
+    for n, _ in walk(nest.body):
+        if isinstance(n, Update) and n.atomic:
+            elements = product_of(nest.kernel.buffer(n.buffer).shape)
+            found = maximum(found, floordiv(points, maximum(1, elements)) * unit.update)
+    return found
 
 
 def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:

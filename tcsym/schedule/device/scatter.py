@@ -1,25 +1,29 @@
 """Loops that find positions -> nests of which each thread has its own part.
 
-Where no order of the terms can be seen, a thread for each term updates elements as a whole. Else no
-two threads may add to one element, and each adds in the order of the text, so that results are the
-same in every call: threads own columns d of rows, `G[id[j], d] += Y[j, d]`, and go through all of
-them, or own elements and look for theirs; where there are many terms they are sorted (`sort`).
+Where no order of the terms can be seen, a thread for each term updates elements as a whole, or
+those of copies where too many would meet at one. Else no two threads may add to one element, and
+each adds in the order of the text, so that results are the same in every call: threads own columns
+d of rows, `G[id[j], d] += Y[j, d]`, and go through all of them, or own elements and look for
+theirs; where there are many terms they are sorted (`sort`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import Index, maximum, var
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ZERO, Index, floordiv, maximum, minimum, mod, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import is_atomic
-from tcsym.ir.loops import Block, Kernel, Loop, Node, Store, Update, block
-from tcsym.ir.traverse import position_loads
+from tcsym.ir.loops import Block, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import map_node, position_loads
 from tcsym.schedule.analysis.access import accesses
+from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (
     chain_of,
     loops_around,
@@ -28,6 +32,9 @@ from tcsym.schedule.analysis.loops import (
     statements_in,
 )
 from tcsym.schedule.analysis.names import Names
+
+MOST_COPIES = 256
+COPY_TERMS = 16
 
 
 class Scatter(Struct, frozen=True):
@@ -83,6 +90,46 @@ def at_once(kernel: Kernel, loop: Loop) -> Loop | None:
         node = replace(x, order="parallel", body=node)
     assert isinstance(node, Loop)
     return node
+
+
+def in_copies(kernel: Kernel, loop: Loop, names: Names) -> tuple[Kernel, Node]:
+    """The same in copies of what is updated, which terms take in turn, then added as terms of
+    their own: so fewer threads wait for each other at one element. Contract: `at_once` is a nest.
+
+    How many copies there are follows from sizes: each element of them gets COPY_TERMS on average.
+    """
+    s = scatter_of(loop)
+    assert s is not None
+    b, number = kernel.buffer(s.update.buffer), ZERO
+    for x in s.terms:
+        number = number * extent(x) + var(x.variable) - x.lower
+    most = floordiv(s.count, COPY_TERMS * maximum(1, product_of(b.shape)))
+    n = maximum(1, minimum(MOST_COPIES, most))
+    copies = Buffer(names.fresh(f"{b.name}_copies"), b.dtype, (n, *b.shape), "arena")
+    at = tuple(names.fresh("element") for _ in b.shape)
+    turn, every = (names.fresh("copy") for _ in range(2))
+    start = Store(copies.name, (var(turn), *map(var, at)), identity(s.update.op, b.dtype))
+    into = (mod(number, n), *s.update.subscripts)
+    kernel = kernel.with_buffer(copies)
+    some = at_once(kernel, _updating(loop, replace(s.update, buffer=copies.name, subscripts=into)))
+    place = tuple(names.fresh("element") for _ in b.shape)
+    copy = Read(copies.name, (var(every), *map(var, place)), b.dtype)
+    add = replace(s.update, subscripts=tuple(map(var, place)), value=copy, atomic=True)
+    assert some is not None
+    nests = (_box((turn, *at), copies.shape, start), some, _box((every, *place), copies.shape, add))
+    return kernel, block(*nests)
+
+
+def _updating(loop: Loop, update: Update) -> Loop:
+    made = map_node(loop, lambda n: update if isinstance(n, Update) else n)
+    assert isinstance(made, Loop)
+    return made
+
+
+def _box(variables: Sequence[str], shape: Sequence[Index], body: Node) -> Node:
+    for v, n in reversed(list(zip(variables, shape, strict=True))):
+        body = Loop(v, ZERO, n, body, "serial", "parallel")
+    return body
 
 
 def owned(loop: Loop, names: Names) -> Loop | None:
