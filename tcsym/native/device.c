@@ -44,11 +44,11 @@ typedef struct {
 } Scratch;
 enum { MOST_STREAMS = 8 };
 
-/* Calls of some sizes, of so many launches that a graph of them pays. */
+/* Calls of some sizes and addresses, of so many launches that a graph of them pays. */
 typedef struct {
     int64_t *sizes;
     uint64_t *addresses; /* of the buffers and the scratch memory in the graph */
-    void *ready;         /* CUgraphExec; null: such a call came once */
+    void *ready;         /* CUgraphExec; null: a call of such sizes came once */
     int64_t used;        /* when: a count of calls */
 } Recorded;
 enum { MOST_RECORDED = 8 };
@@ -149,13 +149,6 @@ static bool is_capturing(const Grids *grids, void *stream) {
     return stream && (grids->driver.is_capturing(stream, &status) || status);
 }
 
-static Recorded *recorded_of(Grids *grids, const int64_t *sizes) {
-    for (Recorded *r = grids->recorded; r < grids->recorded + MOST_RECORDED; r++)
-        if (r->sizes && !memcmp(r->sizes, sizes, grids->n_sizes * sizeof *sizes))
-            return r;
-    return NULL;
-}
-
 static void forget(Grids *grids, Recorded *r) {
     if (r->ready)
         grids->driver.drop_ready(r->ready); /* once it has run */
@@ -164,25 +157,45 @@ static void forget(Grids *grids, Recorded *r) {
     *r = (Recorded){NULL};
 }
 
-/* Notes sizes, in place of those that were not called for longest. */
-static void note(Grids *grids, const int64_t *sizes) {
-    Recorded *r = grids->recorded;
-    for (Recorded *other = r; other < grids->recorded + MOST_RECORDED; other++)
-        if (other->used < r->used)
-            r = other;
-    forget(grids, r);
-    r->sizes = calloc(grids->n_sizes + 1, sizeof *r->sizes);
-    r->addresses = calloc(grids->n_buffers + 1, sizeof *r->addresses);
-    if (!r->sizes || !r->addresses)
-        forget(grids, r);
-    else
-        memcpy(r->sizes, sizes, grids->n_sizes * sizeof *sizes);
-    r->used = grids->calls;
+static bool has_sizes(const Grids *grids, const Recorded *r, const Called *called) {
+    return r->sizes && !memcmp(r->sizes, called->sizes, grids->n_sizes * sizeof *r->sizes);
 }
 
 static bool has_addresses(const Grids *grids, const Recorded *r, const Called *called) {
     return r->ready && r->addresses[grids->n_buffers] == called->arena &&
            !memcmp(r->addresses, called->buffers, grids->n_buffers * sizeof *r->addresses);
+}
+
+/* What has just this call; else one of its sizes; else null. */
+static Recorded *recorded_of(Grids *grids, const Called *called) {
+    Recorded *found = NULL, *end = grids->recorded + MOST_RECORDED;
+    for (Recorded *r = grids->recorded; r < end; r++)
+        if (has_sizes(grids, r, called)) {
+            if (has_addresses(grids, r, called))
+                return r;
+            found = r;
+        }
+    return found;
+}
+
+/* The one that is used for longest, or was never; of these sizes from now on. Null without memory. */
+static Recorded *taken(Grids *grids, const Called *called) {
+    Recorded *r = grids->recorded;
+    for (Recorded *other = r; other < grids->recorded + MOST_RECORDED; other++)
+        if (other->used < r->used)
+            r = other;
+    if (has_sizes(grids, r, called))
+        return r;
+    forget(grids, r);
+    r->used = grids->calls;
+    r->sizes = calloc(grids->n_sizes + 1, sizeof *r->sizes);
+    r->addresses = calloc(grids->n_buffers + 1, sizeof *r->addresses);
+    if (!r->sizes || !r->addresses) {
+        forget(grids, r);
+        return NULL;
+    }
+    memcpy(r->sizes, called->sizes, grids->n_sizes * sizeof *r->sizes);
+    return r;
 }
 
 /* The launches of a call as a graph, in place of the one of other addresses, which is changed if the
@@ -215,14 +228,17 @@ static int32_t record(Grids *grids, Recorded *r, const Called *called) {
     return result || !code ? result : DRIVER_ERROR - code;
 }
 
-/* As a graph, if the call is one that came before. A graph that is captured takes the launches. */
+/* As a graph, if a call of the sizes came before. A graph that is captured takes the launches. */
 static int32_t repeated(Grids *grids, const Called *called, void *stream) {
-    Recorded *r = grids->calls ? recorded_of(grids, called->sizes) : NULL;
+    Recorded *r = grids->calls ? recorded_of(grids, called) : NULL;
+    bool is_known = r && !is_capturing(grids, stream);
     int64_t launches;
-    if (!r || is_capturing(grids, stream)) {
+    if (is_known && r->ready && !has_addresses(grids, r, called))
+        r = taken(grids, called);
+    if (!is_known || !r) {
         int32_t result = enqueue_on(grids, called, stream, &launches);
-        if (!result && !r && launches >= grids->least && ++grids->calls)
-            note(grids, called->sizes);
+        if (!result && !is_known && !r && launches >= grids->least && ++grids->calls)
+            taken(grids, called);
         return result;
     }
     r->used = ++grids->calls;

@@ -171,8 +171,8 @@ def test_graphs_capture_calls(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_steps_are_launched_as_a_graph(cuda: Driver) -> None:
-    """From the second call of some sizes on, in one call of the driver; where an address is
-    another, the graph is changed. A graph that somebody captures has all launches."""
+    """From the second call of some sizes on, in one call of the driver. Other addresses have graphs
+    of their own, until there are as many as are kept. A graph that somebody captures has all."""
     text = """def scan(float(T,B,H) X, float(B,H) h0, float(H,H) U) -> (float(T+1,B,H) S) {
       S(0,n,h) = h0(n,h)
       for t in T { A(n,h) +=! S(t,n,k) * U(h,k)  S(t+1,n,h) = tanh(A(n,h) + X(t,n,h)) }
@@ -193,13 +193,15 @@ def test_steps_are_launched_as_a_graph(cuda: Driver) -> None:
         same(out, kernels[0].reference(*map(host_of, arrays)))
         return tuple(counts)
 
-    few, some, others = given(1, 3, 8), given(6, 3, 8), given(6, 3, 8)
+    few, some, others = given(1, 3, 8), given(6, 3, 8), [given(6, 3, 8) for _ in range(10)]
     n = called(some)[0]
     assert n >= 6
     assert called(some) == (n, 1, 1, 0)
     assert [called(some) for _ in range(2)] == [(0, 1, 0, 0)] * 2
-    assert called(others) == (n, 1, 0, 1)
-    assert called(others) == (0, 1, 0, 0)
+    assert called(others[0]) == (n, 1, 1, 0)
+    assert [called(x) for x in (others[0], some, others[0])] == [(0, 1, 0, 0)] * 3
+    assert sum(called(x)[2] for x in others) == 6  # eight are kept
+    assert [called(others[k]) for k in (9, 0)] == [(0, 1, 0, 0), (n, 1, 0, 1)]
     assert [called(few)[1] for _ in range(3)] == [0] * 3  # launches are as quick
     for t in range(7, 17):  # as many graphs as are kept, and more
         called(given(t, 3, 8))
@@ -323,6 +325,17 @@ def test_a_fault_is_raised_later_and_once(cuda: Driver) -> None:
     with pytest.raises(tc.BoundsError):
         tc.synchronize()
     tc.synchronize()
+    out = pick(*kept[:2])
+    with pytest.raises(tc.BoundsError):
+        out.copy_to_host()
+    on = Memory(a, stream=STREAM), Memory(bad, stream=STREAM)
+    with captured(STREAM) as graphs:
+        pick(*on)
+    tc.synchronize()  # nothing ran
+    for _ in range(2):
+        graphs[0].launch(OTHER)
+        with pytest.raises(tc.BoundsError):
+            tc.synchronize()
 
 
 def cuda_wait() -> None:
@@ -567,6 +580,33 @@ def test_results_of_native_calls_come_in_kind(
         out = kernel(a, a)
         assert isinstance(out, gpuarray.GPUArray)
         np.testing.assert_allclose(out.get(), 2 * x, rtol=1e-6)
+
+
+def test_steady_calls_run_little_python(cuda: Driver) -> None:
+    """Two arguments say where they are, and a result is made: nothing of a call is Python else."""
+    from pycuda import gpuarray
+
+    from tcsym.runtime.cuda.primary import primary
+
+    kernel, x = tc.define(SUM, target="cuda").sum2, random(6, 8)
+    ours = kernel(Memory(x), Memory(x))
+    with primary(0):
+        theirs = gpuarray.to_gpu(x)
+    on = kernel(Memory(x, stream=STREAM), Memory(x, stream=STREAM))
+    for given, most in ((ours, 14), (Memory(x), 12), (theirs, 34), (on, 16), (Exported(ours), 26)):
+        outputs = [kernel(given, given) for _ in range(2)]
+        del outputs[:]
+        names = list[str]()
+
+        def note(frame: Any, event: str, argument: Any, names: list[str] = names) -> None:
+            if event == "call":
+                names.append(frame.f_code.co_qualname)
+
+        sys.setprofile(note)
+        out = kernel(given, given)
+        sys.setprofile(None)
+        assert len(names) <= most, names
+        del out
 
 
 def test_entries_leave_faults_to_python(cuda: Driver, tensor: Any) -> None:

@@ -171,7 +171,7 @@ class DeviceArray:
     what an owner has from a byte on.
     """
 
-    __slots__ = ("_owner", "_place", "_type", "dtype", "pointer", "shape")
+    __slots__ = ("_interface", "_owner", "_place", "_type", "dtype", "pointer", "shape")
 
     def __init__(
         self,
@@ -190,6 +190,7 @@ class DeviceArray:
         self.shape = shape
         self._type = dtype
         self._place = place
+        self._interface: dict[str, Any] | None = None
 
     @property
     def view(self) -> View:
@@ -205,14 +206,16 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self._type is DType.BFLOAT16:
             raise AttributeError("bfloat16 has no typestr: use DLPack")
-        return {
-            "version": 3,
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self.pointer, False),
-            "strides": None,
-            "stream": self._place.stream or _LEGACY,
-        }
+        if self._interface is None:
+            self._interface = {
+                "version": 3,
+                "shape": self.shape,
+                "typestr": self.dtype.str,
+                "data": (self.pointer, False),
+                "strides": None,
+                "stream": self._place.stream or _LEGACY,
+            }
+        return self._interface
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, self._place.number
@@ -236,11 +239,12 @@ class DeviceArray:
         return native.make_capsule(self, *given, bool(max_version and max_version[0] >= 1))
 
     def copy_to_host(self) -> np.ndarray[Any, Any]:
-        """Once it is computed."""
-        host = np.empty(self.shape, self.dtype)
+        """Once it is computed. Errors: those of checks that kernels on the device made before."""
+        host, place = np.empty(self.shape, self.dtype), primary(self._place.number)
+        place.synchronize()
+        place.faults.raise_found()
         if host.nbytes:
-            with primary(self._place.number):
-                driver().Context.synchronize()
+            with place:
                 driver().memcpy_dtoh(host, self.pointer)
         return host
 
@@ -267,29 +271,25 @@ def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Pla
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(place.number):
             return _cupy_view(cupy.empty(shape, dtype.numpy), cupy)._replace(place=place)
-    if library == "pycuda" and dtype is not DType.BFLOAT16:
-        from pycuda.gpuarray import empty
-
-        with primary(place.number):
-            made = empty(shape, dtype.numpy)
-        return device_view(made)._replace(place=place)
     view = DeviceArray(shape, dtype, place).view
+    if library == "pycuda":
+        return view._replace(library=library, owner=shown_in(library, view.owner))
     return view._replace(library="jax") if library == "jax" else view
 
 
-def shown_in(library: Library, view: View) -> Any:
-    """A `DeviceArray`, in the library's kind of array if it has the type."""
-    made, is_named = view.owner, view.dtype is not DType.BFLOAT16
+def shown_in(library: Library, made: DeviceArray) -> Any:
+    """In the library's kind of array if it has the type."""
+    is_named = made.dtype is not DType.BFLOAT16.numpy
+    if library == "pycuda" and is_named:
+        from pycuda.gpuarray import GPUArray
+
+        with primary(made.__dlpack_device__()[1]):
+            return GPUArray(made.shape, made.dtype, base=made, gpudata=made.pointer)
     if library == "torch":
         return sys.modules["torch"].from_dlpack(made)
     if library == "cupy" and is_named:
         return sys.modules["cupy"].from_dlpack(made)
-    if library == "pycuda" and is_named:
-        from pycuda.gpuarray import GPUArray
-
-        with primary(view.place.number):
-            return GPUArray(made.shape, made.dtype, base=made, gpudata=made.pointer)
-    return result_object(view._replace(library=library))
+    return result_object(made.view._replace(library=library))
 
 
 # ---- calls that do not pass through Python
@@ -316,13 +316,12 @@ def _made_beside(
 ) -> tuple[object, int]:
     """A new array in the kind of `like`, and where its memory is."""
     place, element = _place_at(number, stream), _OF_NUMPY[dtype]
-    if type(like) is not DeviceArray:
-        library = _library_of(type(like).__module__)
-        if library != "dlpack":
-            view = new_array(library, shape, element, place)
-            return result_object(view), view.pointer
+    library = "dlpack" if type(like) is DeviceArray else _library_of(type(like).__module__)
+    if library == "cupy":
+        view = new_array(library, shape, element, place)
+        return view.owner, view.pointer
     made = DeviceArray(shape, element, place)
-    return made, made.pointer
+    return (made if library == "dlpack" else shown_in(library, made)), made.pointer
 
 
 _OF_NUMPY = {t.numpy: t for t in DType}

@@ -160,7 +160,7 @@ class Cuda:
     def in_library(self, view: View, library: Library) -> Any:
         from tcsym.runtime.cuda.arrays import shown_in
 
-        return shown_in(library, self.private_copy(view) if library == "jax" else view)
+        return shown_in(library, (self.private_copy(view) if library == "jax" else view).owner)
 
     def begin(self, place: Place, before: Place | None) -> None:
         from tcsym.runtime.cuda.primary import primary

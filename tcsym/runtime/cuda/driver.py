@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
@@ -211,15 +211,23 @@ class Capture(NamedTuple):
     graph: int
 
 
+@lru_cache(None)
+def _is_captured() -> Callable[[int], bool]:
+    """Asked for each result, so quickly: Python's lock is kept, and with it the word in use."""
+    ask, status = ctypes.PyDLL(LIBRARY).cuStreamIsCapturing, _INT()
+    ask.argtypes, word = (_POINTER, _POINTER), ctypes.addressof(status)
+    return lambda stream: ask(stream, word) == 0 and status.value == _CAPTURED
+
+
 def capture_on(stream: int) -> Capture | None:
-    """That in which the stream takes part, as the default one cannot. In its context."""
-    if not stream:
+    """That in which the stream takes part, as the default one cannot."""
+    if not stream or not _is_captured()(stream):
         return None
     status, number, graph = _INT(), ctypes.c_uint64(), _POINTER()
     found = map(ctypes.byref, (status, number, graph))
     asked = _library().cuStreamGetCaptureInfo_v2(stream, *found, None, None)
     _check(asked, "asking whether a stream is captured")
-    return Capture(number.value, graph.value or 0) if status.value == _CAPTURED else None
+    return Capture(number.value, graph.value or 0)
 
 
 def note_end(graph: int, word: int, mark: int) -> None:

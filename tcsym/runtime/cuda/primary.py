@@ -76,8 +76,7 @@ class Primary:
 
     def pool(self, stream: int) -> Pool:
         """Memory for what a call does on a stream, or for the graph that is captured there."""
-        with self:
-            capture = capture_on(stream)
+        capture = capture_on(stream)
         if capture is not None:
             return self._pool_of_graph(capture, stream)
         return self._pools.get(stream) or self._pools.setdefault(stream, Pool(self.allocate))
