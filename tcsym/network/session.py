@@ -28,10 +28,13 @@ from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
+from tcsym.runtime.processor import known_processor
 from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.view import Library, Place, Unusable, View
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
 
@@ -55,7 +58,10 @@ class Session:
         state: Mapping[str, str] | None = None,
         constants: Mapping[str, object] | None = None,
     ) -> None:
-        self.plan, self._device = plan, plan.call.device
+        self.plan, self._device, target = plan, plan.call.device, plan.target
+        if not isinstance(target, Target):
+            target = resolve_target(target, known_processor())
+        self._device.require(target)
         self._feeds = _checked_state(plan, state or {})
         self._updates = tuple([t.name for t in plan.program.inouts])
         self._states = (*self._feeds, *self._updates)

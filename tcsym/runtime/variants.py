@@ -186,7 +186,7 @@ class Variants:
 
     def part_of(self, layouts: Layouts, whole: bool) -> Variant:
         """A variant of its own, whatever there is: for all sizes if `whole`, else for those that
-        are no seldom ones. Its code may be made yet."""
+        are no seldom ones. Its code may be made yet, and need not run here."""
         with _compiling:
             return self._make(layouts, whole, None, exactly=True)
 
@@ -226,7 +226,8 @@ class Variants:
         self, layouts: Layouts, whole: bool, asked: Asked | None, exactly: bool = False
     ) -> Variant:
         target = self.target
-        self.plan.device.require(target)
+        if not exactly:
+            self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
             self.stats.note(layouts, found)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, OptionError, SizeError
+from tcsym.errors import BoundsError, OptionError, SizeError, TargetError
 from tcsym.runtime.native import HAS_ENTRIES
 from tests.network.test_plan import CAT, LAYERS
 
@@ -199,6 +199,13 @@ def test_one_session_serves_calls_of_several_threads() -> None:
 def test_a_session_says_that_it_does_not_pickle() -> None:
     with pytest.raises(TypeError, match="pickle its kernel"):
         pickle.dumps(tcsym.define(BRANCHES).plan().session())
+
+
+def test_memory_is_told_where_there_is_no_device() -> None:
+    plan = tcsym.define(STEP, target="cuda:sm_90a").plan()
+    assert plan.memory().at(B=2, I=3, H=4) == 4 * (2 * 3 + 2 * 2 * 4 + 3 * 4 + 4 * 4)
+    with pytest.raises(TargetError):
+        plan.session()
 
 
 def test_a_failed_check_in_a_step_is_the_error_of_the_kernel() -> None:
