@@ -19,7 +19,7 @@ from tcsym.network.turns import tasks_of
 from tcsym.process.threads import address_of_choice, available_cores
 from tcsym.runtime.arguments import Bound
 from tcsym.runtime.device import LoadedCode
-from tcsym.runtime.entering import argument_names
+from tcsym.runtime.entering import argument_names, read_tensors
 from tcsym.runtime.entry_image import type_words
 from tcsym.runtime.formulas import packed_words
 from tcsym.runtime.native import native
@@ -141,6 +141,8 @@ class Preparation:
         constants = [bound.views[self.position[name]] for name in self.plan.program.constants]
         heads = [len(inputs), len(launches), len(groups), len(copies), len(constants)]
         is_long = prod(bound.sizes) >= _LARGE_WORK
+        if library == "torch":
+            read_tensors()
         described = next((v.owner for v in given if v.place.type == CUDA and v.shape), None)
         code = _LIBRARIES.get(library, 0)
         if described is not None and not code and all(map(is_read, given)):

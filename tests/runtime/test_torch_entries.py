@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,20 @@ def m() -> tc.Module:
     if not entering.read_tensors():
         pytest.skip(f"torch {torch.__version__} has no exchange API: Python serves its tensors")
     return tc.define(SOURCE, strategy="symbolic")
+
+
+def test_a_session_enters_before_any_kernel_was_called() -> None:
+    """In a process of its own: what reads tensors is the process's."""
+    code = """
+import torch, tcsym
+session = tcsym.define("def f(float(N) A) -> (O) { O(i) = 2 * A(i) }").f.plan().session()
+session(torch.ones(3))
+import tcsym.network.session as sessions
+del sessions.match_arguments
+assert session(torch.ones(3)).tolist() == [2, 2, 2]
+"""
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_this_torch_shows_its_memory() -> None:
