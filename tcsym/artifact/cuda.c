@@ -3,7 +3,7 @@
  * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
 
 enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1 };
-enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
+enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3, CU_RELAXED = 2 };
 
 #define DRIVER(X)                                                                                  \
     X(cuInit, (unsigned))                                                                          \
@@ -12,6 +12,7 @@ enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 9
     X(cuDevicePrimaryCtxRetain, (void **, int))                                                    \
     X(cuCtxPushCurrent_v2, (void *))                                                               \
     X(cuCtxPopCurrent_v2, (void **))                                                               \
+    X(cuThreadExchangeStreamCaptureMode, (int *))                                                  \
     X(cuModuleLoadData, (void **, const void *))                                                   \
     X(cuModuleGetFunction, (void **, void *, const char *))                                        \
     X(cuFuncSetAttribute, (void *, int, int))                                                      \
@@ -268,14 +269,17 @@ typedef int Job(Place *, void *const *, const int64_t *, void *);
 static int on_device(Job *job, int device, void *const *buffers, const int64_t *sizes, void *stream) {
     Place *place;
     void *popped;
+    int mode = CU_RELAXED; /* a call may load and allocate though a graph is captured */
     pthread_mutex_lock(&placing);
     int error = find_driver();
     if (!error)
         error = find_place(device, &place);
     if (!error) {
         int code = cuCtxPushCurrent_v2(place->context);
+        cuThreadExchangeStreamCaptureMode(&mode);
         error = code ? driver_failed(code, "the device cannot be used")
                      : job(place, buffers, sizes, stream);
+        cuThreadExchangeStreamCaptureMode(&mode);
         if (!code)
             cuCtxPopCurrent_v2(&popped);
     }

@@ -16,7 +16,7 @@ import tcsym as tc
 from tcsym.artifact import device_text
 from tcsym.codegen.device.ptxas import Assembled, assembler
 from tcsym.strategy import Bucket, Specialize
-from tests.emulated_driver import Driver, cuda, emulated
+from tests.emulated_driver import Driver, captured, cuda, emulated
 from tests.runtime.test_cuda import STREAM, Memory, random, same
 
 __all__ = ["cuda", "emulated"]
@@ -106,6 +106,16 @@ def test_calls_settle(cuda: Driver, rows: Any) -> None:
     results = [rows(x, 1.5), rows(x, 1.5)]
     assert (cuda.allocations, cuda.modules, cuda.waits) == before
     same(results[1].S, 1.5 * random(5, 700).sum(1))
+
+
+def test_graphs_capture_calls(cuda: Driver, rows: Any) -> None:
+    """The first one, too, which loads the code."""
+    on = Memory(random(5, 7), stream=STREAM)
+    with captured(STREAM) as graphs:
+        y, s = rows(on, 2.0)
+    graphs[0].launch(STREAM)
+    same(y, 2 * random(5, 7))
+    same(s, 2 * random(5, 7).sum(1))
 
 
 def test_wrong_calls_are_errors_of_their_kinds(cuda: Driver, rows: Any) -> None:
