@@ -62,36 +62,11 @@ class Exact:
         return [self._device.block(n, place) for n in byte_counts]
 
 
-class Scratch(Protocol):
+class Scratch:
     """Memory that kernels need while they run: the first arena is for one after the other, and each
     further one for a kernel that may run beside others. It grows; where memory is exact, it is what
-    the last sizes need. bytes: that it holds now. cells: for native code on a device, else 0.
+    the last sizes need. cells: of `DeviceScratch`, else 0.
     """
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def cells(self) -> int: ...
-
-    def begin(self, is_exact: bool) -> None:
-        """What is required from now on is all that is needed, if exact; else it is added."""
-
-    def require(self, k: int, shared: int, private: int) -> None:
-        """Of arena `k`."""
-
-    def hold(self, place: Place, n_inputs: int) -> None:
-        """Allocate. Errors: MemoryError."""
-
-    def launchers(self, kernels: list[Any]) -> tuple[Any, ...]:
-        """What native code runs these by."""
-
-    def enter(self, place: Place) -> None:
-        """Calls are there from now on."""
-
-
-class HostScratch:
-    """Arenas, in which the worker pool runs kernels."""
 
     cells = 0
 
@@ -100,29 +75,32 @@ class HostScratch:
         self._wanted = [(0, 0)] * count
 
     def begin(self, is_exact: bool) -> None:
+        """What is required from now on is all that is needed, if exact; else it is added."""
         if is_exact:
-            self._wanted = [(0, 0)] * len(self._arenas)
+            self._wanted = [(0, 0)] * len(self._wanted)
 
     def require(self, k: int, shared: int, private: int) -> None:
         before = self._wanted[k]
         self._wanted[k] = max(before[0], shared), max(before[1], private)
 
     def hold(self, place: Place, n_inputs: int) -> None:
+        """Allocate. Errors: MemoryError."""
         for arena, wanted in zip(self._arenas, self._wanted):
             arena.hold(*wanted)
 
     def launchers(self, kernels: list[Any]) -> tuple[Any, ...]:
+        """What native code runs these by."""
         return tuple(self._arenas)
 
     def enter(self, place: Place) -> None:
-        """They are always here."""
+        """Calls are there from now on."""
 
     @property
     def bytes(self) -> int:
         return sum(a.shared_bytes + a.private_bytes for a in self._arenas)
 
 
-class DeviceScratch:
+class DeviceScratch(Scratch):
     """One block for all kernels, as they follow each other on a stream.
 
     Addresses of it and of memory for numbers, and the stream, are in cells that native code reads
@@ -130,31 +108,25 @@ class DeviceScratch:
     """
 
     def __init__(self, device: Device) -> None:
+        super().__init__(1)
         self._device = device
-        self._place: Place | None = None
         self._cells = np.zeros(3, np.int64)
+        self.cells = int(self._cells.ctypes.data)
+        self._place: Place | None = None
         self._block: View | None = None
         self._numbers: View | None = None
-        self._wanted = self.bytes = 0
-
-    @property
-    def cells(self) -> int:
-        return int(self._cells.ctypes.data)
-
-    def begin(self, is_exact: bool) -> None:
-        if is_exact:
-            self._wanted = 0
-
-    def require(self, k: int, shared: int, private: int) -> None:
-        self._wanted = max(self._wanted, shared)
 
     def hold(self, place: Place, n_inputs: int) -> None:
+        wanted = self._wanted[0][0]
         if self._numbers is None:
             self._numbers = self._device.block(_NUMBER_BYTES * n_inputs, place)
-        if self._wanted != self.bytes:
-            self._block = self._device.block(self._wanted, place) if self._wanted else None
-            self.bytes = self._wanted
+        if wanted != self.bytes:
+            self._block = self._device.block(wanted, place) if wanted else None
         self._cells[:2] = self._block.pointer if self._block else 0, self._numbers.pointer
+
+    @property
+    def bytes(self) -> int:
+        return self._block.n_bytes if self._block else 0
 
     def launchers(self, kernels: list[Any]) -> tuple[Any, ...]:
         assert self._place is not None

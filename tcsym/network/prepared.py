@@ -173,7 +173,7 @@ class Preparation:
             self._lock,
             self.scratch.cells,
             type(described[0] if isinstance(described, tuple) else described),
-            (launches, memory, after, state),
+            (launches, memory, after, state, constants),
             failed,
             self._slow,
         )

@@ -15,7 +15,7 @@ import numpy as np
 from tcsym.dispatch.switch import Switch
 from tcsym.dispatch.switch_image import switch_image
 from tcsym.errors import OptionError
-from tcsym.network.allocate import DeviceScratch, HostScratch, Scratch, allocator_of
+from tcsym.network.allocate import DeviceScratch, Scratch, allocator_of
 from tcsym.network.calls import constants_call, free_call, known_call, require_within
 from tcsym.network.made import made_steps
 from tcsym.network.plan import Plan
@@ -30,7 +30,7 @@ from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.results import original_of, require_updatable, result_library
-from tcsym.runtime.view import Library, Place, Unusable, View
+from tcsym.runtime.view import ANY_STREAM, Library, Place, Unusable, View
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value
 from tcsym.target.names import resolve_target
@@ -68,7 +68,7 @@ class Session:
         self._lock = threading.RLock()
         self._allocator = allocator_of(plan, memory)
         count, is_here = max([len(turn) for turn in plan.turns], default=1), self._device.waits
-        self._scratch: Scratch = HostScratch(count) if is_here else DeviceScratch(self._device)
+        self._scratch = Scratch(count) if is_here else DeviceScratch(self._device)
         self._number: int | None = 0 if is_here else None  # of the device
         shared = self._allocator, self._scratch, self._lock, self._serve
         self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
@@ -105,7 +105,9 @@ class Session:
             known: dict[str, Dim | int] = {
                 n: v for n, v in zip(header.sizes, bound.sizes) if v is not None
             }
-            self._require_number(bound.place)
+            if any(v.shape for v in bound.views):
+                self._require_number(bound.place)
+            self._scratch.enter(bound.place)
             inputs = {
                 p.name: self._outside(v, given[p.name]) for p, v in zip(header.inputs, bound.views)
             }
@@ -154,7 +156,10 @@ class Session:
             first = self._first_states(given, sizes, number)
             named = {p.name: x for p, x in zip(self._call.parameters, given)} | first
             known = {**named, **self._constants, **self._held}
-            bound = bind(plan, [known[p.name] for p in plan.parameters], sizes)
+            kept = self._state, self._constants, self._held, first
+            own = {id(x) for arrays in kept for x in arrays.values()}
+            arguments = [known[p.name] for p in plan.parameters]
+            bound = bind(plan, arguments, sizes, lambda x: self._view_of(x, id(x) in own))
             require_within(self.plan, plan, bound.sizes)
             self._require_number(bound.place)
             self._scratch.enter(bound.place)
@@ -210,10 +215,21 @@ class Session:
         return numpy_array(view) if self._device.waits else given
 
     def _copied(self, x: Any) -> Any:
-        """An array of the session with the same elements."""
-        return self._device.private_copy(self._device.view_of(x)).owner
+        """An array of the session with the same elements; what calls do then comes after it."""
+        view = self._device.view_of(x)
+        if view.place.stream == ANY_STREAM:
+            view = view._replace(place=view.place._replace(stream=0))
+        self._scratch.enter(view.place)
+        return self._device.private_copy(view).owner
 
     # ---- which device it is on: that of the first call
+
+    def _view_of(self, x: object, is_own: bool) -> View:
+        """What a call of this session put there is ready for the next: on any stream."""
+        view = self._device.view_of(x)
+        if self._device.waits or not is_own:
+            return view
+        return view._replace(place=view.place._replace(stream=ANY_STREAM))
 
     def _number_of(self, given: Sequence[object]) -> int:
         for x in given:

@@ -122,6 +122,20 @@ def test_a_state_stays_on_the_device(
         other(x=steps[0], U=weights[0], V=weights[1])
 
 
+def test_the_stream_is_that_of_what_is_given(cuda: Driver) -> None:
+    """States and constants, which come first here, are ready; what is elsewhere is waited for."""
+    text = "def f(float(N) h, float(N) w, float(N) x) -> (n) { n(i) = h(i) * w(i) + x(i) }"
+    kernel, x = tcsym.define(text, target="cuda"), _random(9)
+    w = Memory(x, stream=OTHER)
+    session = kernel.plan().session(state={"h": "n"}, constants={"w": w})
+    here = Memory(x, stream=STREAM)
+    for _ in range(3):
+        session(x=here)
+        assert (cuda.stream, cuda.orders) == (STREAM, 1)
+    session(x=Memory(x, stream=OTHER))
+    assert (cuda.stream, cuda.orders) == (OTHER, 2)
+
+
 def test_updates_are_states_without_a_copy(cuda: Driver) -> None:
     text = "def count(inout float(N) S, float(N) X) -> () { S(i) = S(i) + X(i) }"
     session, x = tcsym.define(text, target="cuda").plan().session(), _random(9)

@@ -92,7 +92,10 @@ class Cuda:
             for _, view in arrays:
                 _follow(view.place.stream, place)
         is_number = [v.place.type not in self.reads for v in views]
-        moved = [self._number(v, place) if is_number[k] else v for k, v in enumerate(views)]
+        moved = [
+            self._number(v, place) if is_number[k] else v._replace(place=place)
+            for k, v in enumerate(views)
+        ]
         return tuple(moved), place
 
     def _number(self, view: View, place: Place) -> View:
