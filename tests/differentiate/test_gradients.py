@@ -509,36 +509,6 @@ def test_sigmoids_of_large_numbers_have_finite_gradients() -> None:
     assert run(gradient_of(program), given, {})["dX"].tolist() == [0, 0.25, 0]
 
 
-def test_halves_are_summed_in_float() -> None:
-    program = only("def f(half(N,M) X, half(M) w) -> (Y) { Y(i) +=! X(i,j) * w(j) }")
-    gradient = gradient_of(program)
-    given = {
-        "X": np.full((4096, 1), 1, np.float16),
-        "w": np.ones(1, np.float16),
-        "dY": np.full(4096, 1, np.float16),
-    }
-    found = run(gradient, given, {})
-    assert found["dw"].dtype == np.float16
-    assert found["dw"].tolist() == [4096]
-
-
-def test_tangents_of_halves_are_summed_in_float() -> None:
-    program = only("def f(half(M) X) -> (Y) { Y +=! X(j) * X(j) }")
-    X = np.full(4096, 1.001, np.float16)
-    found = run(tangent_program(program, None), {"X": X, "dX": np.full(4096, 0.5, np.float16)}, {})
-    assert found["dY"] == np.float16(4096 * np.float32(X[0]))
-
-
-@pytest.mark.parametrize("recompute", ["auto", "all"])
-def test_the_largest_of_halves_is_found_again(recompute: str) -> None:
-    """It is compared before it is rounded."""
-    program = only("def f(half(K) X) -> (Y) { Y max=! X(k) * X(k) }")
-    X = np.array([1, 3.001, 2], np.float16)
-    given = {"X": X, "Y": X[1] * X[1], "dY": np.float16(1)}
-    found = run(gradient_of(program, recompute=recompute), given, {})
-    assert found["dX"].tolist() == [0, 2 * X[1], 0]
-
-
 def test_constants_are_those_of_the_type() -> None:
     gradient = gradient_of(only("def f(float(N) X) -> (Y) { Y(i) = log10(X(i)) + erf(X(i)) }"))
     assert "float(" not in gradient.source.split("\n", 1)[1]
