@@ -22,6 +22,11 @@ SIZES = (3, 5, 7, 2), (40, 20, 33, 9), (1, 1, 1, 1), (3, 5, 7, 2)
 BOUNDS = {"B": 40, "K": 20, "N": 33, "M": 9}
 
 
+def defined(text: str) -> Any:
+    """With one plan for each nest, which compiles quickly."""
+    return tcsym.define(text, target="cuda", options=tcsym.Options(plan="ThreadPoints"))
+
+
 def on_device(arrays: Any, **settings: Any) -> tuple[Memory, ...]:
     return tuple(Memory(x, **settings) for x in arrays)
 
@@ -37,7 +42,7 @@ def counts(cuda: Driver) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("memory", ["planned", "exact"])
 def test_results_are_those_of_the_reference_at_any_sizes(cuda: Driver, memory: Any) -> None:
-    kernel = tcsym.define(LAYERS, target="cuda")
+    kernel = defined(LAYERS)
     plan = kernel.plan(bounds=BOUNDS)
     session, formula = plan.session(memory=memory), plan.memory()
     for sizes in SIZES:
@@ -51,10 +56,35 @@ def test_results_are_those_of_the_reference_at_any_sizes(cuda: Driver, memory: A
         assert session.bytes >= plan.arena_bytes
 
 
+def test_steps_of_a_loop_have_scratch_memory_and_a_graph(cuda: Driver) -> None:
+    text = """def gated(float(T,B,H) X, float(H,H) U, float(H,H) V) -> (float(T+1,B,H) S) {
+      S(0,n,h) = 0.0
+      for t in T {
+        A(n,h) +=! S(t,n,k) * U(h,k)
+        G(n,h) +=! A(n,k) * V(k,h)
+        S(t+1,n,h) = tanh(G(n,h) + X(t,n,h))
+      }
+    }"""
+    kernel = tcsym.define(
+        text,
+        target="cuda",
+        options=tcsym.Options(nests=((1, "plan", "LaunchSteps"),), plan="ThreadPoints"),
+    )
+    session, formula = kernel.plan().session(), kernel.memory()
+    given = _random(6, 3, 8), _random(8, 8), _random(8, 8)
+    arrays, want = on_device(given), kernel.reference(*given)
+    for graphs in (0, 1, 1):
+        before = cuda.graphs
+        np.testing.assert_allclose(session(*arrays).copy_to_host(), want, 1e-4, 1e-4)
+        assert cuda.graphs - before == graphs
+    whole = formula.at(T=6, B=3, H=8)
+    assert session._scratch.bytes and session.bytes + sum(x.nbytes for x in given) == whole
+
+
 def test_calls_settle_and_are_captured(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """No Python runs, nothing is allocated, results lie where they lay; a number is written."""
     text = LAYERS.replace("float(N,M) W)", "float(N,M) W, float s)").replace("W(n,m)", "s * W(n,m)")
-    kernel = tcsym.define(text, target="cuda")
+    kernel = defined(text)
     session = kernel.plan(bounds=BOUNDS).session()
     calls = [_layers(3, 5, 7, 2), _layers(40, 20, 33, 9)]
     given = [on_device(x, stream=STREAM) for x in calls]
@@ -81,7 +111,7 @@ def test_calls_settle_and_are_captured(cuda: Driver, monkeypatch: pytest.MonkeyP
 
 
 def test_calls_on_another_stream_follow(cuda: Driver) -> None:
-    kernel = tcsym.define(LAYERS, target="cuda")
+    kernel = defined(LAYERS)
     session, given = kernel.plan().session(), _layers(3, 5, 7, 2)
     here, there = on_device(given, stream=STREAM), on_device(given, stream=OTHER)
     session(*here)
@@ -95,7 +125,7 @@ def test_calls_on_another_stream_follow(cuda: Driver) -> None:
 def test_a_state_stays_on_the_device(
     cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = tcsym.define(STEP, target="cuda")
+    kernel = defined(STEP)
     session = kernel.plan().session(state={"h": "n"})
     u, v, h = _random(3, 4), _random(4, 4), np.zeros((2, 4), np.float32)
     weights, steps = on_device((u, v)), [_random(2, 3) + k for k in range(5)]
@@ -125,7 +155,7 @@ def test_a_state_stays_on_the_device(
 def test_the_stream_is_that_of_what_is_given(cuda: Driver) -> None:
     """States and constants, which come first here, are ready; what is elsewhere is waited for."""
     text = "def f(float(N) h, float(N) w, float(N) x) -> (n) { n(i) = h(i) * w(i) + x(i) }"
-    kernel, x = tcsym.define(text, target="cuda"), _random(9)
+    kernel, x = defined(text), _random(9)
     w = Memory(x, stream=OTHER)
     session = kernel.plan().session(state={"h": "n"}, constants={"w": w})
     here = Memory(x, stream=STREAM)
@@ -138,7 +168,7 @@ def test_the_stream_is_that_of_what_is_given(cuda: Driver) -> None:
 
 def test_updates_are_states_without_a_copy(cuda: Driver) -> None:
     text = "def count(inout float(N) S, float(N) X) -> () { S(i) = S(i) + X(i) }"
-    session, x = tcsym.define(text, target="cuda").plan().session(), _random(9)
+    session, x = defined(text).plan().session(), _random(9)
     for _ in range(4):
         session(X=Memory(x))
     assert not cuda.copies
@@ -151,7 +181,7 @@ def test_constants_are_bound_on_the_device(cuda: Driver, monkeypatch: pytest.Mon
         Y(i,n) +=! X(i,k) * P(k,n)
         Y(i,n) = s * Y(i,n)
     }"""
-    kernel = tcsym.define(text, target="cuda")
+    kernel = defined(text)
     a, c = _random(6, 5), _random(5, 7)
     session = kernel.plan().session(constants={"A": Memory(a), "C": Memory(c), "s": 2.0})
     assert session.plan.held == ("P",)
@@ -173,7 +203,7 @@ def test_what_a_step_finds_is_raised_later(cuda: Driver, monkeypatch: pytest.Mon
         E(n,d) = table(at(n),d)
         Y(n,m) +=! E(n,d) * W(d,m)
     }"""
-    kernel = tcsym.define(text, target="cuda")
+    kernel = defined(text)
     session = kernel.plan().session()
     table, good, bad, w = (
         _random(5, 3),
@@ -210,7 +240,7 @@ def test_results_come_in_kind(cuda: Driver) -> None:
 
     from tcsym.runtime.cuda.primary import primary
 
-    kernel = tcsym.define(LAYERS, target="cuda")
+    kernel = defined(LAYERS)
     session, given = kernel.plan().session(), _layers(3, 5, 7, 2)
     with primary(0):
         arrays = [gpuarray.to_gpu(x) for x in given]
@@ -226,7 +256,7 @@ def test_results_come_in_kind(cuda: Driver) -> None:
 
 
 def test_memory_ends_with_the_session(cuda: Driver) -> None:
-    kernel = tcsym.define(LAYERS, target="cuda")
+    kernel = defined(LAYERS)
     given = on_device(_layers(3, 5, 7, 2))
     kernel.plan().session()(*given)
     gc.collect()
