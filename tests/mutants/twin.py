@@ -52,6 +52,7 @@ FORWARD = """def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) {
     S(t+1,b,d) = e(b,d) / z(b) * x(t,b,d)
   } }"""
 THROUGH_STEPS = Options(plan="ThreadSteps")
+BY_WARPS = Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", "BlockRows:32x8")))
 CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
     "product": Case(
@@ -221,7 +222,7 @@ CASES = {
         "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) { S(0,b,d) = I(b,d)"
         " for t in T { S(t+1,b,d) max=! S(t,b,k) * x(t,b,d) } }",
         ((4, 2, 70), (3, 9, 5)),
-        THROUGH_STEPS,
+        BY_WARPS,
     ),
     "steps_of_one_sum": Case(
         "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) { S(0,b,d) = I(b,d)"
@@ -232,7 +233,7 @@ CASES = {
     "steps_read_behind": Case(
         "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S, float(T,B,D) Y) {"
         " S(0,b,d) = I(b,d) for t in T { m(b) max=! S(t,b,d) S(t+1,b,d) = x(t,b,d) - m(b)"
-        " Y(t,b,d) = S(t,b,d) - S(t+1,b,d) } }",
+        " Y(t,b,d) = S(t,b,d) - x(t,b,d) } }",
         ((3, 2, 70), (2, 9, 40)),
         THROUGH_STEPS,
     ),

@@ -7,7 +7,7 @@ they need again at that of the second cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import assert_never
 
@@ -101,19 +101,17 @@ def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocess
     together = Work(maximum(own - 2 * saved, 1), work.rounds, tuple(vectors))
     registers = ADDRESSES + 2 * len(work.touches) * plan.points
     blocks = ceildiv(threads, BLOCK_THREADS)
-    moved = maximum(_memory(work.touches, points, machine, unit), _met(nest, points, unit))
+    moved = maximum(_memory(work.touches, points, machine, unit), *_met(nest, points, unit))
     return _grid(BLOCK_THREADS, registers, 0, blocks, together, index(1), moved, machine, unit)
 
 
-def _met(nest: Nest, points: Index, unit: Multiprocessor) -> Index:
+def _met(nest: Nest, points: Index, unit: Multiprocessor) -> Iterator[Index]:
     """Cycles in which updates of one element as a whole follow each other: of as many as there are
     for each, if positions are spread evenly."""
-    found = ZERO
     for n, _ in walk(nest.body):
         if isinstance(n, Update) and n.atomic:
             elements = product_of(nest.kernel.buffer(n.buffer).shape)
-            found = maximum(found, floordiv(points, maximum(1, elements)) * unit.update)
-    return found
+            yield floordiv(points, maximum(1, elements)) * unit.update
 
 
 def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:

@@ -239,7 +239,7 @@ def _places(loop: Loop | None, a: Access, inside: set[str]) -> list[Index | None
 
 def _is_element(places: tuple[Index | None, ...]) -> bool:
     """The same subscript everywhere, and another for each element."""
-    (first, *others) = {*places}
+    (first, *others) = dict.fromkeys(places)
     if others or first is None:
         return False
     return ELEMENT not in (first - var(ELEMENT)).variables()
