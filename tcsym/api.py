@@ -10,8 +10,8 @@ from tcsym.errors import DeviceError, OptionError, TCTypeError
 from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.module import Module
-from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.process.forks import inside
+from tcsym.process.outside_graphs import outside_graphs
 from tcsym.runtime.arrays import numpy_array, view_of
 from tcsym.runtime.device import device_of
 from tcsym.runtime.scalars import is_scalar

@@ -90,8 +90,8 @@ WARM = {
     "": "",
     "dispatch": "switch",
     "ir": "archive",
-    "kernel": "definition in_torch kernel module outside_graphs ready registry",
-    "process": "config forks system threads",
+    "kernel": "definition in_torch kernel module ready registry",
+    "process": "config forks outside_graphs system threads",
     "runtime": (
         "_native arena cache digest entering kernel_code loader memory native packages packing "
         "pool private processor versions"

@@ -67,7 +67,7 @@ _SYMBOL = type(jax.export.symbolic_shape("n")[0])
 
 def _seen(x: Any) -> Any:
     """What is known of an array that may be traced."""
-    return shape_view(x.shape, dtype_of(x), x) if isinstance(x, jax.Array) else x
+    return shape_view(x.shape, dtype_of(x), x, "jax") if isinstance(x, jax.Array) else x
 
 
 def _view(x: Any) -> View:

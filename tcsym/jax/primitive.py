@@ -42,7 +42,7 @@ def call(kernel: Called, arrays: Arrays, sizes: tuple[Any, ...]) -> list[Any]:
 def _typed(kernel: Called, arrays: Arrays, sizes: tuple[Any, ...]) -> list[Any]:
     """Shapes and types of the results. Errors: those of the call."""
     program = kernel.program
-    views = [shape_view(x.shape, dtype_of(x), x) for x in arrays]
+    views = [shape_view(x.shape, dtype_of(x), x, "jax") for x in arrays]
     given = dict(zip(program.free_sizes, sizes))
     shapes = result_shapes(kernel._plan, views, given, JaxSymbols)
     return [jax.core.ShapedArray(s, o.dtype.numpy) for s, o in zip(shapes, program.outputs)]

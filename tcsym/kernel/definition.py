@@ -11,9 +11,9 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from tcsym.kernel.module import Module, module_of, ready_module
-from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.kernel.ready import ready
 from tcsym.process.forks import inside
+from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from tcsym.kernel.settings import Settings

@@ -26,24 +26,24 @@ def _in_graph() -> bool:
 
 
 in_graph: Callable[[], bool] = _in_graph
-_torch_call: Callable[..., Any] | None = None
 
 
-def in_torch(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The result of a call that torch records or transforms; NotImplemented for any other."""
-    global _torch_call
-    if _torch_call is None:
-        torch: Any = modules["torch"]
-        kinds = getattr(torch, "Tensor", ()), getattr(getattr(torch, "fx", None), "Proxy", ())
-        if not _has_any((*args, *kwargs.values()), kinds):
-            return NotImplemented
-        if not hasattr(torch.library, "register_vmap"):  # before torch 2.5
-            return NotImplemented
-        from tcsym.operators.torch.calls import torch_call
+def _in_torch(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The result of a call that torch records or transforms; NotImplemented for any other. What
+    serves them takes the place of this one at the first such call."""
+    torch: Any = modules["torch"]
+    kinds = getattr(torch, "Tensor", ()), getattr(getattr(torch, "fx", None), "Proxy", ())
+    if not _has_any((*args, *kwargs.values()), kinds):
+        return NotImplemented
+    if not hasattr(torch.library, "register_vmap"):  # before torch 2.5
+        return NotImplemented
+    from tcsym.operators.torch.calls import torch_call
 
-        _torch_call = torch_call
-    serve: Any = _torch_call
-    return serve(kernel, args, kwargs)
+    globals()["in_torch"] = torch_call
+    return torch_call(kernel, args, kwargs)
+
+
+in_torch: Callable[..., Any] = _in_torch
 
 
 def _has_any(values: tuple[Any, ...], kinds: Any) -> bool:

@@ -12,9 +12,9 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import in_torch, ready
-from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, inside
+from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -61,6 +61,7 @@ class Kernel:
         self._lock = RLock()
         self._through: Through | None = None
         self._derivatives: dict[tuple[Any, ...], Kernel] = {}
+        self._recorded: tuple[Any, int] | None = None
         self._inner: Function = self._checked_call if kept is None else self._first_call
         self._entry: Function = self._inner
         register(self)
@@ -129,6 +130,11 @@ class Kernel:
 
         given = {"out": out, "sizes": sizes, "threads": threads}
         return graph_call(self, args, kwargs, {n: x for n, x in given.items() if x is not None})
+
+    @outside_graphs
+    def _outside_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call that torch.compile is not to read."""
+        return self._entry(*args, **kwargs)
 
     def _checked_call(self, /, *args: Any, **kwargs: Any) -> Any:
         """What `_entry` does, the straight way: it serves every call."""

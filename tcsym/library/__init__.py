@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import OptionError
-from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.process.forks import inside
+from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path

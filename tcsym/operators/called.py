@@ -16,6 +16,7 @@ class Called(Protocol):
     """A kernel, which is made above."""
 
     name: str
+    _recorded: tuple[Any, int] | None  # how torch records calls, once it does
 
     @property
     def program(self) -> Program: ...

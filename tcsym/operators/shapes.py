@@ -12,7 +12,7 @@ from typing import Any
 from tcsym.index.fold import Fold
 from tcsym.runtime.arguments import bind, initial_values, require_given, together
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.view import View
+from tcsym.runtime.view import Library, View
 from tcsym.types import DType
 
 Size = Any  # an int or a library's symbol
@@ -57,9 +57,9 @@ class Symbols(Fold[Size, Truth]):
         raise NotImplementedError
 
 
-def shape_view(shape: tuple[Size, ...], dtype: DType | None, owner: Any) -> View:
+def shape_view(shape: tuple[Size, ...], dtype: DType | None, owner: Any, library: Library) -> View:
     """An array of which only this is known. owner: what errors speak of."""
-    return View("numpy", dtype, shape, (), 0, True, True, True, owner)
+    return View(library, dtype, shape, (), 0, True, True, True, owner)
 
 
 def result_shapes(

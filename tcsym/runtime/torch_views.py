@@ -62,15 +62,6 @@ def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place 
     return _view(tensor, torch)._replace(place=place)
 
 
-def is_undisturbed(torch: Any) -> bool:
-    """torch neither traces nor transforms nor watches operators in this thread now, nor chooses
-    their types."""
-    busy = torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
-    cast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    busy = busy or cast or may_have_tangents(torch)
-    return not (busy or torch._C._len_torch_dispatch_stack())
-
-
 def is_transformed(x: Any, torch: Any) -> bool:
     """A tensor that torch.func batches or differentiates."""
     functorch = torch._C._functorch

@@ -61,6 +61,14 @@ def test_functions_of_functions(name: str) -> None:
     torch.testing.assert_close(have, want)
 
 
+def test_functions_of_functions_under_compile() -> None:
+    """torch's operators have no rules for tangents: such calls run outside of graphs."""
+    torch._dynamo.reset()
+    transform = FUNCTIONS["jvp"]
+    run = torch.compile(transform(layer), backend="eager")
+    torch.testing.assert_close(run(*tensors()), transform(same_in_torch)(*tensors()))
+
+
 def test_forward_differentiation() -> None:
     """Of tensors that torch moves, and over what it records."""
     ad = torch.autograd.forward_ad

@@ -23,7 +23,6 @@ from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.torch_views import (
     element_type,
     is_transformed,
-    is_undisturbed,
     may_have_tangents,
     needs_operator,
 )
@@ -31,23 +30,45 @@ from tcsym.runtime.torch_views import (
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
 _OPTIONS = ("out", "sizes", "threads")
+_forward = torch.autograd.forward_ad
+_transforms = torch._C._are_functorch_transforms_active
+_modes = torch._C._len_torch_dispatch_stack
+_traces = torch._C._is_tracing
+_casts = torch.is_autocast_enabled
+
+
+def _is_undisturbed() -> bool:
+    """torch neither traces nor transforms nor watches operators in this thread now, nor chooses
+    their types."""
+    moves = _forward._current_level >= 0 and may_have_tangents(torch)
+    return not (moves or _transforms() or _modes() or _traces() or _casts("cpu") or _casts("cuda"))
 
 
 def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The call's result, or NotImplemented where it is the kernel's own to serve or to refuse."""
-    if not kwargs and torch.is_grad_enabled() and is_undisturbed(torch):
+    if not kwargs and torch.is_grad_enabled() and _is_undisturbed():
         needs = False
         for x in args:
             if type(x) not in _PLAIN:
                 break
             needs = needs or x.requires_grad
         else:
-            plan = kernel._plan
-            if needs and len(args) == len(plan.inputs) and not plan.free_slots:
-                result = operator_of(kernel).record(*args)
-                return packed(plan.output_names, result) if type(result) is tuple else result
+            recorded = kernel._recorded or _record_of(kernel)
+            if needs and len(args) == recorded[1]:
+                result = recorded[0](*args)
+                if type(result) is not tuple:
+                    return result
+                return packed(kernel._plan.output_names, result)
     with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
         return _any_call(kernel, args, kwargs)
+
+
+def _record_of(kernel: Called) -> tuple[Any, int]:
+    """What records calls of tensors alone, and of how many; -1 where there are also sizes."""
+    plan = kernel._plan
+    n = -1 if plan.free_slots else len(plan.inputs)
+    kernel._recorded = made = operator_of(kernel).record, n
+    return made
 
 
 def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -65,7 +86,7 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     if not (is_operator or is_recorded) or any(x is None for x in arguments):
         return NotImplemented
     made = operator_of(kernel)
-    is_plain = not is_operator and is_undisturbed(torch)
+    is_plain = not is_operator and _is_undisturbed()
     proxy = next((x for x in tensors if isinstance(x, torch.fx.Proxy)), None)
     serve: Callable[..., Any]
     if proxy is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,25 @@ from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
 from tcsym.operators.forward import forward_of
 from tcsym.operators.torch.symbols import TorchSymbols
+from tcsym.process.outside_graphs import outside_graphs
+
+
+class _Recorded(NamedTuple):
+    """How calls are recorded of which some inputs need a gradient. again: for gradients of the
+    gradient, where `made` takes what is no result. keep: picks what is kept of inputs and results.
+    """
+
+    made: Backward
+    again: Backward | None
+    saving: Called
+    keep: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    has_sizes: bool
+
+
+def _taking(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda known: tuple([known[k] for k in places])
 
 
 class Recorder:
@@ -24,34 +44,44 @@ class Recorder:
         self.n_sizes = len(kernel.program.free_sizes)
         self._floating = tuple([t.dtype.is_float for t in kernel.program.inputs])
         self._made: dict[tuple[bool, ...], Backward] = {}
-        self._saving: dict[tuple[bool, ...], Backward] = {}
+        self._recorded: dict[tuple[bool, ...], _Recorded] = {}
 
     def forward(self, ctx: Any, *args: Any) -> Any:
         """The results of a plain call, of which more may be kept than these."""
-        needs = ctx.needs_input_grad
-        if self.n_sizes:
-            needs = needs[: self.n_inputs]
-        made = self._saving.get(needs)
-        if made is None:
-            if True not in needs:  # wrappers of torch.func that outlived it
+        recorded = self._recorded.get(ctx.needs_input_grad)
+        if recorded is None:
+            if True not in ctx.needs_input_grad:  # wrappers of torch.func that outlived it
                 return run(self.kernel, self.n_inputs, args, self.kernel.program.free_sizes)
-            made = self._saving[needs] = backward_of(self.kernel, needs, saving=True)
-        ctx.made = made
-        program, n = self.kernel.program, self.n_inputs
-        sizes: Sequence[Any] = ()
-        if self.n_sizes or made.steps:
-            ctx.sizes = sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
-        if made.saving is self.kernel:
-            output = run(self.kernel, n, args, program.free_sizes)
-            known = (*args[:n], *(output if isinstance(output, tuple) else (output,)))
-            ctx.save_for_backward(*[known[k] for k in made.kept])
+            recorded = self._record(ctx.needs_input_grad)
+        ctx.made, ctx.again, saving, keep, has_sizes = recorded
+        if has_sizes:
+            args = self._sized(ctx, args)
+            output = run(saving, self.n_inputs, args, saving.program.free_sizes)
+        else:
+            output = saving._entry(*args)
+        if not isinstance(output, tuple):
+            ctx.save_for_backward(*keep((*args[: self.n_inputs], output)))
             return output
-        names = (*program.free_sizes, *(n for n, _ in made.steps))
-        results = run(made.saving, n, (*args[:n], *sizes), names)
-        known = (*args[:n], *results)
-        ctx.again = again = self._backward(needs)
-        ctx.save_for_backward(*[known[k] for k in (*made.kept, *again.kept)])
-        return results[0] if self.n_outputs == 1 else tuple(results[: self.n_outputs])
+        ctx.save_for_backward(*keep((*args[: self.n_inputs], *output)))
+        if ctx.again is None:
+            return output
+        return output[0] if self.n_outputs == 1 else tuple(output[: self.n_outputs])
+
+    def _record(self, needs: tuple[bool, ...]) -> _Recorded:
+        own = needs[: self.n_inputs]
+        made = backward_of(self.kernel, own, saving=True)
+        again = None if made.saving is self.kernel else self._backward(own)
+        kept = (*made.kept, *(again.kept if again else ()))
+        has_sizes = bool(self.n_sizes or made.steps)
+        found = _Recorded(made, again, made.saving, _taking(kept), has_sizes)
+        self._recorded[needs] = found
+        return found
+
+    def _sized(self, ctx: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments of what is called, with values of its free sizes."""
+        n, program, made = self.n_inputs, self.kernel.program, ctx.made
+        ctx.sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
+        return (*args[:n], *made.given(program, ctx.sizes))
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
@@ -201,8 +231,8 @@ def _without(shape: Sequence[Any], axis: int) -> tuple[Any, ...]:
 
 
 def _plainly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """torch looks into functions for what they are, not into methods."""
-    return lambda *args: method(*args)
+    """torch looks into functions for what they are, not into methods, and compiles what it sees."""
+    return outside_graphs(lambda *args: method(*args))
 
 
 def run(called: Called, n_inputs: int, args: tuple[Any, ...], names: Sequence[str]) -> Any:

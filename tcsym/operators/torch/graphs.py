@@ -15,6 +15,7 @@ from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import keeping_operator, operator_of
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.plan import Parameter
+from tcsym.runtime.torch_views import may_have_tangents
 
 _results: dict[str, Any] = {}  # by operators that give several
 
@@ -37,6 +38,8 @@ def graph_call(
     kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Any:
     """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
+    if _is_differentiated():
+        return kernel._outside_call(*args, **kwargs, **options)
     names, updated, free, types, fixed = _given(kernel)
     given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
     sizes = {**dict(fixed), **(options.get("sizes") or {})}
@@ -55,6 +58,18 @@ def graph_call(
     if n_results > n_own:
         result = result[0] if n_own == 1 else result[:n_own]
     return _results[name](*result) if n_own > 1 else result
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_differentiated() -> bool:
+    """The graph is within what torch.func differentiates: torch's operators have no rules for that.
+
+    Then the graph ends, and the call runs as outside of graphs.
+    """
+    functorch = torch._C._functorch
+    kinds = functorch.TransformType.Grad, functorch.TransformType.Jvp
+    stack = functorch.get_interpreter_stack() or ()
+    return may_have_tangents(torch) or any(level.key() in kinds for level in stack)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -157,7 +157,7 @@ def _single(results: Sequence[Any]) -> Any:
 def _without_data(kernel: Called, tensors: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
     """The results as torch fakes them."""
     program = kernel.program
-    views = [shape_view(tuple(x.shape), element_type(x.dtype, torch), x) for x in tensors]
+    views = [shape_view(tuple(x.shape), element_type(x.dtype, torch), x, "torch") for x in tensors]
     given = dict(zip(program.free_sizes, sizes))
     shapes = result_shapes(kernel._plan, views, given, TorchSymbols)
     device = next((x.device for x in tensors if x.dim()), None)
