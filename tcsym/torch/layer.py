@@ -30,9 +30,10 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
     sizes: of the parameters' dimensions, and of size parameters; others are free at every call.
     Keywords are inputs that become parameters, with what they are at first: a number, a function
     such as `torch.nn.init.zeros_`, or None: uniform within 1/sqrt(number of elements that go into
-    one output), as torch's own layers have it.
-    Parameters and `state_dict` have the inputs' names. Errors: those of `define`; OptionError for
-    what is no floating input; SizeError for a size that is not given.
+    one output), as torch's own layers have it. A tensor becomes a buffer, a `torch.nn.Parameter`
+    itself a parameter.
+    Parameters, buffers and `state_dict` have the inputs' names. Errors: those of `define`;
+    OptionError for what is no floating input; SizeError for a size that is not given.
     """
 
     def __init__(
@@ -40,14 +41,19 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         source: str | Kernel,
         *,
         sizes: Mapping[str, int] | None = None,
-        **parameters: Initial | None,
+        **parameters: Initial | torch.Tensor | None,
     ) -> None:
         super().__init__()
         self.kernel = source if isinstance(source, Kernel) else _last(source)
         known = dict(sizes or {})
         inputs = {t.name: t for t in self.kernel.program.inputs}
-        self._initial = parameters
-        for name in parameters:
+        self._initial: dict[str, Any] = {}
+        for name, initial in parameters.items():
+            if name in inputs and isinstance(initial, torch.Tensor):
+                is_parameter = isinstance(initial, torch.nn.Parameter)
+                (self.register_parameter if is_parameter else self.register_buffer)(name, initial)
+                continue
+            self._initial[name] = initial
             if name not in inputs or not inputs[name].dtype.is_float:
                 close = ", ".join(n for n, t in inputs.items() if t.dtype.is_float)
                 message = f"{self.kernel.name} has no floating input `{name}`"
@@ -74,8 +80,8 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
                     p.uniform_(-bound, bound)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        """The kernel's result; inputs that are no parameters, in order or by name."""
-        own = {**self._parameters, **self._sizes}
+        """The kernel's result; inputs that are the layer's own left out, in order or by name."""
+        own = {**self._parameters, **self._buffers, **self._sizes}
         left = iter(inputs)
         given = {n: own[n] if n in own else next(left) for n in self._order if n not in named}
         return self.kernel(*[named[n] if n in named else given[n] for n in self._order])

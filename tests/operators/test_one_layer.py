@@ -107,6 +107,12 @@ def test_module() -> None:
     torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
     made(x).sum().backward()
     assert made.b.grad.shape == (4,) and abs(made.W).max() <= 3**-0.5
+    fixed = Layer(TEXT, W=torch.nn.Parameter(made.W.detach()), b=made.b.detach().clone())
+    assert [n for n, _ in fixed.named_buffers()] == ["b"] and fixed.W.requires_grad
+    torch.testing.assert_close(fixed(x), made(x))
+    made.load_state_dict(fixed.state_dict())
+    with pytest.raises(tc.OptionError, match="no floating input `w`"):
+        Layer(TEXT, w=torch.ones(3))
     with pytest.raises(tc.SizeError, match="`N`"):
         Layer(TEXT, W=None, sizes={"K": 3})
     with pytest.raises(tc.OptionError, match="no floating input `w`"):
