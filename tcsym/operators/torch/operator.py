@@ -213,7 +213,7 @@ def _refusing(kernel: Called) -> Any:
 
     def refused(*args: Any) -> Any:
         raise OptionError(
-            f"{kernel.name} updates `{name}` in place, which torch cannot differentiate",
+            f"{kernel.name} updates `{name}` in place, which torch cannot differentiate or batch",
             hint="call it under `with torch.no_grad():`, or call `kernel.functional()`",
         )
 
