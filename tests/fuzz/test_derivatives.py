@@ -10,7 +10,7 @@ import pytest
 
 from tcsym.differentiate import functions
 from tests.differentiate.differences import gradient_of, only, run
-from tests.fuzz.derivatives import drawn_case, tried
+from tests.fuzz.derivatives import _Draws, _tried, drawn_case, tried
 from tests.fuzz.slopes import Point, compared
 
 
@@ -43,6 +43,20 @@ def test_kinks_are_known_by_what_is_decided() -> None:
 @pytest.mark.parametrize("lost", ["X(i) + 1e17", "(X(i) + 1e17) * 1e-3"])
 def test_differences_of_large_numbers_are_not_believed(lost: str) -> None:
     assert _said(f"def f(double(N) X) -> (Y) {{ Y(i) = {lost} }}", [0.5]) == "lost in rounding"
+
+
+def test_of_terms_that_cancel_nothing_but_rounding_is_left() -> None:
+    """Y is constant, by quotients of numbers near 1e-9."""
+    text = "def f(double(M) A) -> (Y) { S(i) = A(i) * 1e-9 T(i) = 1e9 * S(i) "
+    program = only(text + "Y(i) = (i % 2 == 0 ? T(i) : S(i)) / S(i) }")
+
+    def is_wrong() -> bool:
+        draws = (_Draws(np.random.default_rng(k)) for k in range(6))
+        return any(_tried(program, x, False, False).is_wrong for x in draws)
+
+    assert not is_wrong()
+    with patch("tests.fuzz.derivatives.ROUNDINGS", 0):
+        assert is_wrong()
 
 
 def test_wrong_derivatives_are_found() -> None:
