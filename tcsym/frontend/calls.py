@@ -208,7 +208,7 @@ def _check_result(target: ast.Identifier, result: ResolvedTensor, scope: Scope) 
         message = f"`{target.name}` has {have}, but the result has {result.rank}"
         raise RankError(message, span=target.span)
     if tensor.dtype is not None and not holds(tensor.dtype, result.dtype):
-        raise narrower(target.name, tensor.dtype, result.dtype, target.span)
+        raise narrower(tensor, result.dtype, target.span)
 
 
 # ---- inlining

@@ -318,15 +318,19 @@ def _stored(value: Typed, op: AssignOp, tensor: Tensor | None, s: ast.Assign) ->
             kept = tensor is None or tensor.role == "temporary"  # in float32
             return (literal_to_const if kept else stored_literal)(value, target)
     dtype = default_type(value) if isinstance(value, Literal) else dtype_of(value)
-    if target is not None and not holds(target, dtype):
-        raise narrower(s.target, target, dtype, s.span)
+    if tensor is not None and target is not None and not holds(target, dtype):
+        raise narrower(tensor, dtype, s.span)
     assert not isinstance(value, Literal)
     return value if op != "=" or target in (None, dtype) else Cast(value, target or dtype)
 
 
-def narrower(name: str, target: DType, dtype: DType, span: Span) -> TCTypeError:
+def narrower(tensor: Tensor, dtype: DType, span: Span) -> TCTypeError:
+    name, target = tensor.name, tensor.dtype
+    wider = f"declare `{name}` as {dtype}"
+    if tensor.role == "temporary":
+        wider = f"have `{name}` begin as `{dtype}(…)`"
     return TCTypeError(
         f"`{name}` has the narrower type {target}; it cannot hold {dtype}",
         span=span,
-        hint=f"convert explicitly with `{target}(…)`, or declare `{name}` as {dtype}",
+        hint=f"convert explicitly with `{target}(…)`, or {wider}",
     )

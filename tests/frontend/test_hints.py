@@ -277,3 +277,10 @@ def test_a_tensor_without_subscripts() -> None:
     for value in ("exp(A)", "X(i,A)"):
         found = in_statement(value)
         assert found.kind == "rank" and found.hint.startswith("its elements are read, as `A(i)`")
+
+
+def test_a_temporary_that_is_too_narrow_begins_wider() -> None:
+    text = "def f(double(N) X) -> (Y) { t = 0.0  t += X(i)  Y = t }"
+    assert error(text).hint.endswith("or have `t` begin as `float64(…)`")
+    tc.define(text.replace("0.0", "float64(0.0)"))
+    assert error(text.replace("-> (Y)", "-> (t, Y)")).hint.endswith("or declare `t` as float64")
