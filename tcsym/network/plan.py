@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
+from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.keyed import Keyed
 from tcsym.network.in_place import pairs, updating
@@ -107,6 +108,11 @@ class Plan(Keyed, frozen=True):
         """
         from tcsym.network.session import Session
 
+        if not isinstance(constants, Mapping | None):
+            what = f"`constants` is a {type(constants).__name__}, expected arrays by name"
+            raise OptionError(
+                what, hint="what calls do not give is given once, and by `bind` later"
+            )
         plan = self.with_constants(constants) if constants else self
         return Session(plan, memory=memory, state=state, constants=constants)
 

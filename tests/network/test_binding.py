@@ -152,6 +152,8 @@ def test_wrong_constants_are_refused() -> None:
     plan, weights = tcsym.define(LAYERS).plan(bounds={"N": 33}), _weights()
     with pytest.raises(OptionError, match="`Q`, which is no input"):
         plan.session(constants={"Q": weights["U"]})
+    with pytest.raises(OptionError, match="is a list, expected arrays by name"):
+        plan.session(constants=["U"])  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="`X`, which is no input"):
         plan.session(constants={"X": _random(3, 20)}, state={"X": "Y"})
     session = plan.session(constants=weights)
