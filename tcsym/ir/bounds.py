@@ -13,6 +13,7 @@ from tcsym.index.expr import (
     Max,
     Min,
     Product,
+    factors_of,
     floordiv,
     index,
     maximum,
@@ -197,6 +198,28 @@ def _relax_atom(atom: Atom, known: frozenset[str], high: bool) -> Index | None:
             return out
         case _:
             return None
+
+
+def bound_outside(e: Index, loops: tuple[Loop, ...], high: bool) -> Index | None:
+    """As `eliminate`; a variable may also go with the parts of minima and maxima that use it."""
+    bound: Index | None = e
+    for x in reversed(loops):
+        if bound is not None and x.variable in bound.variables():
+            found = eliminate(bound, (x,), high)
+            if found is None:
+                found = eliminate(_without_inside(bound, x.variable, high), (x,), high)
+            bound = relax(bound, bound.variables() - {x.variable}, high) if found is None else found
+    return bound
+
+
+def _without_inside(e: Index, variable: str, high: bool) -> Index:
+    """A bound of `e` without the parts of minima and maxima that use the variable, if known."""
+    for atom, c in e.terms:
+        if variable in of_atom(atom).variables() and variable not in factors_of(atom):
+            others = of_atom(atom).variables() - {variable}
+            part = _relax_atom(atom, others, high == (c > 0))
+            e = e if part is None else e + (part - of_atom(atom)) * c
+    return e
 
 
 def _extremum(atom: Min | Max, parts: list[Index]) -> Index:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Const, Read, Select, dtype_of
 from tcsym.index.expr import (
     ONE,
+    TRUE,
     ZERO,
     Index,
     all_of,
@@ -52,7 +53,7 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
 )
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.analysis.operands import Operand
+from tcsym.schedule.analysis.operands import Operand, is_held
 from tcsym.schedule.order.fuse_parallel import are_even, uses_position
 from tcsym.schedule.stage.copy_across import copy_across
 from tcsym.schedule.stage.panels import Panels
@@ -130,7 +131,10 @@ def _of_all(kernel: Kernel, operand: Operand, loop: Loop) -> Operand | None:
 def fill_before(
     kernel: Kernel, operand: Operand, column_tile: str, loop: str, shape: TileShape, names: Names
 ) -> Kernel:
-    """All tiles of the panel, filled before `loop` at sizes that lead to reads of it."""
+    """All tiles of the panel, filled before `loop` at sizes that lead to reads of it.
+
+    Panels of constants are kept for calls of other sizes, too, so they are filled at all.
+    """
     tile, outer = names.fresh(column_tile), loops_around(kernel.body, loop)
     within = loops_around(kernel.body, column_tile)[len(outer) :]
     for x in reversed(within):
@@ -140,7 +144,11 @@ def fill_before(
     kernel = _give_shape(kernel, operand, outer, upper, shape)
     copies = _copies(kernel, operand, tile, Panels(loop, ZERO, upper, ZERO), shape, names)
     around = conditions_around(find_loop(kernel.body, loop), column_tile)
-    is_read = all_of(c for c in around if condition_variables(c) <= {*kernel.sizes})
+    is_read = (
+        TRUE
+        if is_held(kernel, operand)
+        else all_of(c for c in around if condition_variables(c) <= {*kernel.sizes})
+    )
     body = _shift_reads(kernel.body, operand, column_tile, ZERO, shape)
     body = replace_loop(body, loop, lambda x: block(conditional(is_read, copies), x))
     return replace(kernel, body=body)
