@@ -100,6 +100,14 @@ LAUNCHED = ("parallel", "block", "grid")  # kinds: outermost such loops are laun
 LoopOrder = Literal["parallel", "reduction", "sequential"]
 
 
+class Steps(Struct, frozen=True):
+    """Of a loop whose iterations, `each` for each, are the steps of a pipeline. In such loops of
+    one body with equal numbers, no dependence goes from a step to an earlier one (proved)."""
+
+    pipeline: int
+    each: Index = ONE
+
+
 class Loop(Struct, frozen=True):
     """lower <= variable < upper, step 1.
 
@@ -119,6 +127,7 @@ class Loop(Struct, frozen=True):
         does something. Such a loop runs in order; whoever writes code reads the value instead.
     below: of a single iteration whose place does not show it: the variable is not negative, and
         below that.
+    steps: those of a pipeline, before any schedule.
     """
 
     variable: str
@@ -134,6 +143,7 @@ class Loop(Struct, frozen=True):
     independent: bool = False
     value: Value | None = None
     below: Index | None = None
+    steps: Steps | None = None
 
     @property
     def is_steps(self) -> bool:

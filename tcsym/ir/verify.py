@@ -3,9 +3,9 @@
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
 and types of accesses, allocation of everything that is not an argument, register buffers addressed
 by unrolled and vector variables only, the shape of unrolled and vector loops, that iterations of a
-parallel loop do not all write one element, and that there is nothing that the kind of target does
-not admit (ADMITTED). Of a device's kernel, its grid, its threads and what they share is checked as
-well (`verify_device`, `races`).
+parallel loop do not all write one element, that sections touch nothing of one another (`sections`),
+and that there is nothing that the kind of target does not admit (ADMITTED). Of a device's kernel,
+its grid, its threads and what they share is checked as well (`verify_device`, `races`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
-from tcsym.ir.bounds import extent, trip_bound
+from tcsym.ir.bounds import extent, is_nonnegative, trip_bound
 from tcsym.ir.device import (
     BeginCopy,
     DeviceNode,
@@ -48,6 +48,7 @@ from tcsym.ir.loops import (
     Verify,
     value_dtype,
 )
+from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
@@ -99,7 +100,8 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only.
+        differ between them. apart: a condition around may hold in one iteration only. natural:
+        variables that are never negative.
     """
 
     buffers: dict[str, Buffer]
@@ -110,11 +112,14 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
+    natural: frozenset[str] = frozenset()
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
+        natural = is_nonnegative(loop.lower, self.natural)
         scope = replace(
             self,
+            natural=self.natural | ({loop.variable} if natural else set()),
             variables=self.variables | {loop.variable},
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
@@ -157,7 +162,7 @@ def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) 
     known = sizes | set(kernel.launched)
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
     seen: set[str] = set(known)
-    scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset())
+    scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset(), natural=sizes)
     _verify_node(kernel.body, scope, seen)
     if kind == "device":
         _verify_device(kernel, proves_races)
@@ -312,6 +317,8 @@ def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
     _require(used <= scope.variables, loop, f"unknown {sorted(used - scope.variables)}")
     _require(scope.lane is None or scope.lane not in used, loop, "a bound varies with the lane")
     _require(loop.unroll >= 1, loop, "the unroll factor is not positive")
+    if loop.independent and sections(loop):
+        _verify_sections(loop, scope)
     if loop.at is not None:
         _require(loop.kind == "serial" and loop.order == "sequential", loop, "a position in a loop")
         _require(scope.lane is None, loop, "a position inside a vector loop")
@@ -331,6 +338,14 @@ def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
         width = loop.upper.as_int() or 0
         _require(width > 0 and width & (width - 1) == 0, loop, "the width is no power of two")
         _require(scope.lane is None, loop, "a vector loop inside a vector loop")
+
+
+def _verify_sections(loop: Loop, scope: _Scope) -> None:
+    """Before any schedule; those prove what they do of the loops inside."""
+    if all(x.kind == "serial" for x, _ in walk(loop) if isinstance(x, Loop)):
+        private = {b.name for b in scope.buffers.values() if loop.variable in b.private}
+        shared = shared_by_sections(sections(loop), frozenset(private), scope.natural)
+        _require(shared is None, loop, f"sections that are not apart in {shared}")
 
 
 def _verify_type(n: Node, buffer: DType, value: DType) -> None:

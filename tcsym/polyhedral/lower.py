@@ -38,6 +38,7 @@ from tcsym.ir.loops import (
     Loop,
     LoopOrder,
     Node,
+    Steps,
     Store,
     Update,
     Verify,
@@ -139,6 +140,7 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         body,
         order="sequential" if varies else t.order,
         independent=varies and t.order == "parallel",
+        steps=Steps(t.pipeline) if t.pipeline else None,
     )
     for variable, value in reversed(read):
         loop = given(variable, value, loop)

@@ -28,6 +28,7 @@ class TreeLoop(Struct, frozen=True):
     """Iterations in ascending order; `variable` is unique in the tree.
 
     lower, upper: bounds over sizes and variables of outer loops, None where only isl can tell them.
+    pipeline: that it is one of (`pipelines`), 0 for none.
     """
 
     variable: str
@@ -36,6 +37,7 @@ class TreeLoop(Struct, frozen=True):
     members: tuple[Member, ...]
     body: Tree
     order: LoopOrder = "sequential"
+    pipeline: int = 0
 
     def value(self, statement: str) -> Index:
         return next(m.value for m in self.members if m.statement == statement)
@@ -100,6 +102,17 @@ def tree_loops(t: Tree) -> Iterator[TreeLoop]:
             assert_never(t)
 
 
+def with_pipelines(t: Tree, pipelines: Mapping[str, int]) -> Tree:
+    """The tree with the pipelines of its outermost loops, by variable."""
+    match t:
+        case TreeLoop():
+            return replace(t, pipeline=pipelines.get(t.variable, 0))
+        case Sequence(children):
+            return Sequence(tuple(with_pipelines(c, pipelines) for c in children))
+        case _:
+            return t
+
+
 def with_orders(t: Tree, orders: Mapping[str, LoopOrder]) -> Tree:
     """The tree with the order of each loop variable set."""
     match t:
@@ -129,7 +142,8 @@ def _lines(t: Tree, indent: str) -> Iterator[str]:
                 yield from _lines(c, indent)
         case TreeLoop():
             bounds = "" if t.lower is None or t.upper is None else f" = {t.lower}:{t.upper}"
-            yield f"{indent}{t.order} {t.variable}{bounds}{_members_text(t)}"
+            steps = f"  (steps of pipeline {t.pipeline})" if t.pipeline else ""
+            yield f"{indent}{t.order} {t.variable}{bounds}{_members_text(t)}{steps}"
             yield from _lines(t.body, indent + "  ")
         case _:
             assert_never(t)

@@ -35,6 +35,7 @@ from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
 from tcsym.schedule.split.assume_inside import assume_inside
+from tcsym.schedule.order.wavefront import wavefronts
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
@@ -115,6 +116,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
     kernel = _verified(with_scatter_plans(kernel, setting))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
+    kernel = _verified(wavefronts(kernel, setting))
     if options.parallelize:
         kernel = _verified(rfactor(kernel, machine, setting.names))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}

@@ -433,7 +433,20 @@ class ScatterOrder(Struct, frozen=True):
 
 ScatterPlan = ScatterCopies | ScatterColumns | ScatterOrder
 
-AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan
+
+class Waves(Struct, frozen=True):
+    """Loops in order, with what feeds them, beside each other in tiles of steps; all at once if
+    none needs another."""
+
+    scans: tuple[str, ...]
+    all_at_once: bool
+
+    def __str__(self) -> str:
+        how = "at once" if self.all_at_once else "in waves of tiles of steps"
+        return f"steps of {', '.join(self.scans)} side by side, {how}"
+
+
+AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | Waves
 P = TypeVar("P", bound=AnyPlan)
 S = TypeVar("S", bound=Struct)
 P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)

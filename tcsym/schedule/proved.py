@@ -24,11 +24,12 @@ from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
 from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
+from tcsym.polyhedral.pipelines import pipelines
 from tcsym.polyhedral.private_loops import private_loops
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
-from tcsym.polyhedral.tree import Tree, with_orders
+from tcsym.polyhedral.tree import Tree, with_orders, with_pipelines
 from tcsym.rewrite.check_ranges import check_ranges
 from tcsym.rewrite.gather_form import gather_form
 from tcsym.rewrite.hoist_sums import hoist_sums
@@ -182,6 +183,7 @@ def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _L
     with log.step("orders"):
         orders = loop_orders(tree, scop, dependences, proof, private)
         tree = with_orders(tree, orders)
+        tree = with_pipelines(tree, pipelines(tree, scop, dependences))
     with log.step("lower"):
         nest = _nest(tree, scop, relations)
     return _Found(dependences, tree, private, nest)

@@ -159,7 +159,10 @@ def _merged(kernel: Kernel, pair: _Pair, names: Names) -> Kernel:
     outer, inner = pair.outer, pair.inner
     name = names.fresh(f"{_stem(outer.variable)}_{_stem(inner.variable)}")
     body = substitute_node(inner.body, {outer.variable: ZERO, inner.variable: var(name)})
-    loop = replace(outer, variable=name, upper=extent(outer) * extent(inner), body=body, work=ONE)
+    upper, steps = extent(outer) * extent(inner), outer.steps
+    if steps is not None:
+        steps = replace(steps, each=steps.each * extent(inner))
+    loop = replace(outer, variable=name, upper=upper, body=body, work=ONE, steps=steps)
     kernel = replace(kernel, body=replace_loop(kernel.body, outer.variable, lambda _: loop))
     for buffer, d in pair.dimensions.items():
         kernel = _with_merged_dimensions(kernel, buffer, d)

@@ -140,7 +140,7 @@ def threads_left(kernel: Kernel, tile: str, setting: Setting) -> Index:
     Copies may stand in front of it, as `collapse.collapse_outermost` allows.
     """
     around = loops_around(kernel.body, tile)
-    if not setting.options.parallelize:
+    if not setting.options.parallelize or any(x.independent for x in around):
         return ONE
     first = next((k for k, x in enumerate(around) if is_free(x)), len(around))
     own = (*around[first:], find_loop(kernel.body, tile))
