@@ -60,6 +60,36 @@ def coupled(w: Writer) -> None:
         w.add(name, first, (n + 1, *rest.values()), 1e3)
 
 
+def stacked(w: Writer) -> None:
+    """Loops over the same steps, each of which needs some of those of the one before."""
+    n, m, below = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes)), ""
+    first = Value("", DType.FLOAT32, 1.0)
+    for _ in range(w.rng.choice([2, 2, 3])):
+        if below and w.chance(0.4):
+            name = w.fresh()
+            ranges = f"t in 0:{n}, j in 0:{m}, q in 0:{m}"
+            w.items.append(f"{name}(t, j) +=! {below}(t, q) * sin(float32(q + j)) where {ranges}")
+            w.add(name, first, (n, m), 1e3)
+            below = name
+        name = w.fresh()
+        start, step = w.scope({"j": m}), w.scope({"j": m, "t": n})
+        value = f"sin(float32({tame(number(start, 0)).text}))"
+        needs = f"sin(float32({tame(number(step, 1)).text}))"
+        if below:
+            at = w.rng.choice(["t", "t", "t", "t - 1", f"{n} - 1 - t", f"{n} - 1"])
+            needs = f"{needs} + sin({below}({at}, {w.rng.choice(['j', f'{m} - 1 - j'])}))"
+        ranges = where(w, step, loop="t")
+        old = f"{name}(t, j) = 0.5 * {name}(t - 1, {m} - 1 - j) + {needs}{ranges}"
+        if w.chance(0.5):
+            sum_ = f"{name}(t, j) +=! 0.1 * {name}(t - 1, q) where j in 0:{m}, q in 0:{m}"
+            old = f"{sum_}\n    {name}(t, j) = sin({name}(t, j)) + {needs}{ranges}"
+        begin = f"{name}(t, j) = {value}{where(w, start)}"
+        w.items.append(f"for t in {n} {{\n  if t == 0 {{ {begin} }} else {{\n    {old}\n  }}\n}}")
+        w.declared.add(name)
+        w.add(name, first, (n, m), 1e3)
+        below = name
+
+
 def carried(w: Writer) -> None:
     """A tensor without a step dimension, of which each step reads what the one before has left."""
     n, m, name, out = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes)), w.fresh(), ""

@@ -27,6 +27,13 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
     },
+    "order.wavefront": {
+        "STEP_WORK": (1, 1 << 20),
+        "TILE_WORK": (0, 0, 1),
+        "TILE_ROWS": (0, 1, 2),
+        "MOST_TILES": (1, 3, 16),
+        "GAIN": ((0, 1), (5, 4)),
+    },
     "version.row_proposals": {"FEW_POOLED": (0, 3, 9)},
     "version.nest_proposals": {
         "FEW_BLOCKS": (1, 2, 4),

@@ -55,6 +55,7 @@ from tcsym.schedule.version.versioning import duplicate
 
 MOST_TILES = 16  # of steps, for each wave that has not all sections
 TILE_ROWS = 2  # register tiles of rows in a product: with fewer it takes longer than one of all
+STEP_WORK, TILE_WORK = 1, 1  # most of a step, least of a tile, by `Options.min_work_per_thread`
 GAIN = (5, 4)  # at least, in time on one thread by that on all: estimates are rough
 
 
@@ -140,8 +141,8 @@ class _Waves(Struct):
         pays = all_of(
             (
                 ge(var(THREADS), 2),
-                *(ge(least - 1, w) for w in scans),
-                ge(p.steps * total, 2 * least),
+                *(ge(STEP_WORK * maximum(1, least), w + 1) for w in scans),
+                ge(p.steps * total, 2 * TILE_WORK * least),
                 ge(GAIN[1] * count * p.steps, GAIN[0] * each * (p.steps + p.depth * length)),
             )
         )
@@ -160,7 +161,7 @@ class _Waves(Struct):
         n, depth, least = p.steps, p.depth, self.setting.options.min_work_per_thread
         if not depth:
             return n
-        worth = ceildiv(least * len(p.sections), maximum(1, total))
+        worth = ceildiv(TILE_WORK * least * len(p.sections), maximum(1, total))
         each = [m.steps.each for m in p.members if m.steps is not None]
         rows = ceildiv(TILE_ROWS * self.setting.rows, maximum(1, *each))
         return maximum(1, worth, rows, ceildiv(n, MOST_TILES * depth))
