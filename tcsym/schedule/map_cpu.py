@@ -34,8 +34,8 @@ from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
-from tcsym.schedule.split.assume_inside import assume_inside
 from tcsym.schedule.order.wavefront import wavefronts
+from tcsym.schedule.split.assume_inside import assume_inside
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
