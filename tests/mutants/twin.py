@@ -178,7 +178,7 @@ CASES = {
     ),
     "sorted": Case(
         "def f(int32(J) I, float(J,D) W) -> (float(V,D) G) { G(I(j),d) +=! W(j,d) }",
-        ((40, 5, 7), (300, 3, 9), (261, 2, 300)),
+        ((40, 5, 7), (450, 3, 9), (700, 2, 300)),
     ),
     "sorted_products": Case(
         "def f(int32(J,K) I, int32(J,K) W) -> (int32(V,V) G) { G(I(j,k),V-1-I(j,k)) *=! W(j,k) }",
@@ -216,7 +216,7 @@ CASES = {
         FORWARD.replace("AT", "d"), ((3, 2, 70), (2, 9, 40), (4, 3, 5)), THROUGH_STEPS
     ),
     "steps_of_rows_that_meet": Case(
-        FORWARD.replace("AT", "D-1-d"), ((3, 2, 70), (2, 9, 40)), THROUGH_STEPS
+        FORWARD.replace("AT", "D-1-d"), ((3, 2, 70), (2, 9, 40)), BY_WARPS
     ),
     "steps_of_one_part": Case(
         "def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) { S(0,b,d) = I(b,d)"
