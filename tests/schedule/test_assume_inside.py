@@ -52,3 +52,16 @@ def test_bytes_lie_inside_of_256() -> None:
 def test_what_is_wider_is_checked_everywhere() -> None:
     text = SCATTER.replace("uint8", "int32")
     assert "if N >= 2*M" not in tcsym.define(text, target="cpu:avx2").f.explain("mapped")
+
+
+def test_versions_have_temporaries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum that threads had in common: it was private to loops of the other version."""
+    monkeypatch.setenv("TCSYM_VERIFY", "1")
+    text = """def f(int32(K) A, uint8(M) P) -> (T) {
+      T(i,j) min=! A(P(i)) - k where i in 0:M, j in 0:K, k in P(i):K
+    }"""
+    kernel = tcsym.define(text, options=tcsym.Options(min_work_per_thread=0)).f
+    rng = np.random.default_rng(0)
+    for k in (300, 7):
+        x = rng.integers(0, 99, k, np.int32), rng.integers(0, min(k, 256), 40, np.uint8)
+        np.testing.assert_array_equal(kernel(*x, threads=2), kernel.reference(*x))
