@@ -63,7 +63,6 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (ranges.ragged, 3, 2),
     (loops.recurrence, 2, 2),
     (loops.coupled, 3, 2),
-    (loops.stacked, 3, 2),
     (loops.carried, 2, 2),
     (loops.evolving, 3, 2),
     (loops.triangular, 2, 2),

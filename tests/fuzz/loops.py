@@ -41,7 +41,11 @@ def recurrence(w: Writer) -> None:
 
 
 def coupled(w: Writer) -> None:
-    """Two or three tensors, each step of which is made from others, none from its own alone."""
+    """Two or three tensors, each step of which is made from others, none from its own alone; or
+    loops behind each other."""
+    if w.chance(0.5):
+        stacked(w)
+        return
     n, rest, count = var(w.rng.choice(w.sizes)), variables(w.shape(1), "j"), w.rng.choice([2, 2, 3])
     names = [f"T{len(w.made) + k}" for k in range(count)]
     first, lines = Value("", DType.FLOAT32, 1.0), []
