@@ -97,9 +97,8 @@ def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = Fa
 def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> Mapped:
     kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
     setting = Setting(machine, options, Names.of(kernel), [], whole=whole)
-    body = without_allocations(kernel.body)
-    body = unswitch(body, setting.names)
-    kernel = with_range_strips(replace(kernel, body=body), setting)
+    kernel = unswitch(replace(kernel, body=without_allocations(kernel.body)), setting.names)
+    kernel = with_range_strips(kernel, setting)
     kernel = _verified(with_grouped_rows(kernel, setting))
     kernel = reduce_strength(share_conditions(kernel))
     kernel = interchange_sums(kernel)
@@ -136,7 +135,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
+    kernel = unswitch_serial(kernel, setting.names)
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
     kernel = check_rows_once(assume_inside(kernel, setting.names), setting.names)
     kernel = place_allocations(bound_apart(kernel, bound))

@@ -88,8 +88,8 @@ def map_gpu(
     """
     small = drop_empty(in_quotients(kernel))
     names = Names.of(small)
-    body = unswitch(without_allocations(small.body), names)
-    small = share_conditions(replace(small, body=body))
+    small = unswitch(replace(small, body=without_allocations(small.body)), names)
+    small = share_conditions(small)
     small = follow_steps(accumulate_privately(small, names))
     small = fold_storage(without_unit_loops(privatise(small)))
     small = separate_nests(scans_in_threads(small), names)

@@ -58,7 +58,7 @@ def bare(k: Kernel) -> Kernel:
 
 
 PASSES: dict[str, Pass] = {
-    "unswitch": lambda k: with_body(k, unswitch(k.body, Names.of(k))),
+    "unswitch": lambda k: unswitch(k, Names.of(k)),
     "accumulate": lambda k: accumulate_privately(k, Names.of(k)),
     "privatise": lambda k: privatise(accumulate_privately(k, Names.of(k))),
     "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
@@ -170,7 +170,7 @@ def test_accumulators_load_an_old_value() -> None:
 
 def test_one_accumulator_for_both_arms_beside_the_step_before() -> None:
     k = bare(naive.state_in_output())
-    k = with_body(k, unswitch(k.body, Names.of(k)))
+    k = unswitch(k, Names.of(k))
     out = accumulate_privately(k, Names.of(k))
     written = [x.buffer for x, _ in walk(out.body) if isinstance(x, Store | Update)]
     assert written == ["S_acc.1", "S_acc.1", "S_acc.1", "S_acc.1", "S"]
@@ -243,8 +243,23 @@ def test_conditions_leave_loops_they_do_not_use() -> None:
     t, i = v("t i")
     x = naive.seq("t", "T", par("i", "N", Branch(ge(t, 1), st("O", (t, i), con(1.0)))))
     k = kernel("c", "T N", [buf("O", "T N")], x)
-    hoisted = find_loop(unswitch(k.body, Names.of(k)), "t").body
+    hoisted = find_loop(unswitch(k, Names.of(k)).body, "t").body
     assert isinstance(hoisted, Branch) and isinstance(hoisted.then, Loop)
+
+
+def test_loops_of_the_other_choice_have_their_temporaries_too() -> None:
+    """Threads shared `T` in the other choice, whose loops it knew nothing of."""
+    a, b = v("a b")
+
+    def row(z: float) -> Node:
+        return par("b", "N", st("T", (), rd("X", b)), st("O", (a, b), op("add", rd("T"), con(z))))
+
+    choice = Branch(ge(var("N"), 3), row(1.0), row(2.0))
+    buffers = [buf("X", "N"), buf("O", "M N"), buf("T", (), private="b")]
+    k = bare(kernel("choice", "M N", buffers, par("a", "M", choice)))
+    out = unswitch(k, Names.of(k))
+    assert [b.private for b in out.buffers if b.space == "arena"] == [{"b"}, {"b.1"}]
+    verify(place_allocations(parallelise(out, AVX2)))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

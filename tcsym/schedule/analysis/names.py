@@ -33,7 +33,7 @@ class Names(Struct):
 
 
 def renamed_loops(node: Node, names: Names) -> Node:
-    """A copy of `node` whose loop variables are all fresh."""
+    """A copy of `node`, none of whose loops has temporaries, with fresh loop variables."""
     return rename_loops(
         node, {x.variable: names.fresh(x.variable) for x, _ in walk(node) if isinstance(x, Loop)}
     )
