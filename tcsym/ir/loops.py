@@ -246,7 +246,7 @@ class Buffer(Struct, frozen=True):
     phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.
     finite: another one: 1 if all elements are finite, 0 if not or if `scanned` does not hold.
     Subscripts are inside the shape, but rows of a row-major argument may run on from one to the
-    next: where the rows of a dimension have n elements, [.., 0, t, ..] is [.., t / n, t % n, ..].
+    next: if rows of a dimension have n elements, [.., r, t, ..] is [.., r + t / n, t % n, ..].
     """
 
     name: str

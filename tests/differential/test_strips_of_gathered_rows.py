@@ -47,6 +47,7 @@ def test_each_row_is_read_at_once(width: int, passes: int) -> None:
     text = BAG.format("float").replace("D", str(width))
     mapped = tcsym.define(text, target="cpu:avx512", strategy="symbolic").f.explain("mapped")
     strips = mapped.split("parallel b", 2)[-1]  # the first are lanes along b, for one column
+    strips = re.sub(r"else\n *serial l.*", "", strips)  # the same without prefetches
     assert len(re.findall(r"serial l\S* in 0:L ", strips)) == passes
 
 

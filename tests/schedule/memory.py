@@ -33,8 +33,9 @@ class Memory(dict[tuple[int, ...], Any]):
         if self.buffer.space != "argument" or self.buffer.strides is not None:
             return at
         for d in range(len(at) - 1, 0, -1):
-            if at[d - 1] == 0 and at[d] >= self.shape[d] > 0:
-                at = (*at[: d - 1], *divmod(at[d], self.shape[d]), *at[d + 1 :])
+            if at[d] >= self.shape[d] > 0:
+                rows, rest = divmod(at[d], self.shape[d])
+                at = (*at[: d - 1], at[d - 1] + rows, rest, *at[d + 1 :])
         return at
 
     def __missing__(self, at: tuple[int, ...]) -> Any:
