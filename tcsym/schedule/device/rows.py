@@ -126,7 +126,7 @@ class _Rows(Struct):
         if isinstance(x, Store):
             threads = self.threads()
             if is_own(self.grid.nest, x.buffer):
-                return [replace(threads, body=x)]
+                return [replace(threads, body=x), *self.meet(x)]
             alone = Branch(eq(self.lane(threads), 0), x)
             return [replace(threads, body=alone), *self.meet(x)]
         assert isinstance(x, Loop)
