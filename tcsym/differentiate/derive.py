@@ -17,6 +17,7 @@ from tcsym.differentiate.needed import (
     defined_first,
     needed_for,
     needed_items,
+    of_other_sums,
     with_all,
     zeros,
 )
@@ -122,7 +123,10 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     sizes = cut.sizes.union(program.sizes)
     forms = forms_of(single.items)
     activity = whole.activity
-    reverse = Reverse(cut, names, activity, sizes, given, forms, results, frozenset(taken))
+    sums_again = recompute in (Recompute.AUTO, Recompute.SQRT)
+    again = of_other_sums(single.items, taken) if sums_again else set[str]()
+    of_tensors = given, forms, results, frozenset(taken), frozenset(again)
+    reverse = Reverse(cut, names, activity, sizes, *of_tensors)
     back = tuple(reverse.run())
     items = with_all(single.items, reverse.beside)
     if recompute is Recompute.NONE:

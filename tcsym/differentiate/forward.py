@@ -55,7 +55,7 @@ class Forward(Struct):
         tangent = self._tangent(value, result)
         made = replace(s, target=self._name(tensor))
         if s.op in ("*=", "min=", "max="):
-            found = witness(s, self.single.tensors, self.names)
+            found = witness(s, self.single.tensors, self.names, again=False)
             share = converted(wide(found.share), dtype_of(tangent))
             value = converted(shared(tangent, share), tensor.dtype)
             return [*found.statements, replace(made, op="+=", value=value)]

@@ -41,6 +41,28 @@ def dear(items: tuple[Item, ...]) -> set[str]:
     return found
 
 
+def of_other_sums(items: tuple[Item, ...], taken: Collection[str]) -> set[str]:
+    """What is taken of `min= max=` whose terms need sums that are computed again.
+
+    Who won is found by comparing terms with the result. A sum that another kernel added up may
+    differ in its last bits, and then no term is the result: that is computed again to be compared.
+    """
+    rounded: set[str] = set()  # what is computed again, of sums
+    found: set[str] = set()
+    before = -1
+    while len(rounded) > before:  # steps of loops read what stands below them
+        before = len(rounded)
+        for s in statements(items):
+            compares = s.op in ("min=", "max=")
+            needs = not rounded.isdisjoint(_read(s))
+            if compares and needs and s.target in taken:
+                found.add(s.target)
+            sums = not compares and any(r.reduced or r.at is not None for r in s.domain)
+            if (needs or sums) and s.target not in taken:
+                rounded.add(s.target)
+    return found
+
+
 def _carried(loop: For) -> set[str]:
     """Tensors of which iterations read what earlier ones wrote."""
     inside = list(statements(loop.body))

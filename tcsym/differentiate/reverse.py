@@ -85,6 +85,7 @@ class Reverse(Struct):
     forms: Forms
     wrt: dict[str, Tensor]  # input -> the result that is its gradient
     taken: frozenset[str]  # what segments do not compute again
+    again: frozenset[str]  # results that terms are compared with only if computed beside them
     pending: dict[str, list[Term]] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
@@ -165,7 +166,8 @@ class Reverse(Struct):
         whole = gradient
         found: Witness | None = None
         if s.op in ("*=", "min=", "max="):
-            found = witness(s, self.single.tensors, self.names)
+            again = s.target in self.again
+            found = witness(s, self.single.tensors, self.names, again)
             self.beside[id(s)] = found.statements
             gradient = shared(gradient, wide(found.share))
         elif s.op == "=":

@@ -55,13 +55,17 @@ class Witness(Struct, frozen=True):
     exists: Expr = TRUTH
 
 
-def witness(s: Statement, tensors: Tensors, names: Names) -> Witness:
-    return _product(s, tensors, names) if s.op == "*=" else _winner(s, tensors, names)
+def witness(s: Statement, tensors: Tensors, names: Names, again: bool) -> Witness:
+    """again: terms are not to be compared with the result, but with what they give here."""
+    return _product(s, tensors, names) if s.op == "*=" else _winner(s, tensors, names, again)
 
 
-def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
+def _winner(s: Statement, tensors: Tensors, names: Names, again: bool) -> Witness:
     """The first term that is the result, counted in the order of the summed variables."""
-    t = tensors[s.target]
+    t, before = tensors[s.target], tuple[Statement, ...]()
+    if again:
+        t = replace(t, name=names.fresh(f"{t.name}_again"), role="temporary")
+        tensors[t.name], before = t, (replace(s, target=t.name),)
     rank, end = _in_a_byte(s, *_rank(s))
     won = Tensor(names.fresh(f"{s.target}_at"), dtype_of(rank), t.shape, "temporary")
     tensors[won.name] = won
@@ -70,7 +74,7 @@ def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
     one, zero = constant(1.0, t.dtype.accumulator), constant(0.0, t.dtype.accumulator)
     at = Read(won.name, positions(s), won.dtype)
     share = select(Compare("eq", rank, at), one, zero)
-    return Witness((found,), share, _winner_of(s, at), Compare("lt", at, end))
+    return Witness((*before, found), share, _winner_of(s, at), Compare("lt", at, end))
 
 
 def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:

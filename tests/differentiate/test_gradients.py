@@ -689,3 +689,33 @@ def test_nan_stays_in_what_is_saved(op: str) -> None:
     X, Z = np.array([np.nan, 1.0, 2.0]), np.array([1.0, np.nan, 3.0])
     kept = run(f.saving().program, {"X": X, "Z": Z}, {"N": 3})
     np.testing.assert_array_equal(kept["Y"], run(f.program, {"X": X, "Z": Z}, {"N": 3})["Y"])
+
+
+@pytest.mark.parametrize("recompute", ["auto", "all", "sqrt"])
+def test_who_won_is_found_among_terms_of_sums_that_are_computed_again(recompute: str) -> None:
+    """Sums of another kernel differ in their last bits: no term was the maximum that was given."""
+    layer = tcsym.define("""
+def f(float(N,K) A, float(K,M) B) -> (Y) {
+  S(i,j) +=! A(i,k) * B(k,j)
+  Y(i) max=! S(i,j) * 1.7 + 0.3
+}""").f
+    rng = np.random.default_rng(0)
+    A, B = (rng.standard_normal(s, dtype=np.float32) for s in ((64, 257), (257, 3)))
+    back = layer.grad(recompute=recompute)
+    given = {"A": A, "B": B, "Y": layer(A, B), "dY": np.ones(64, np.float32)}
+    dA, dB = back(**{name: given[name] for name in back.signature.inputs})
+    at = (A.astype(float) @ B).argmax(1)
+    assert np.allclose(dA, 1.7 * B[:, at].T, rtol=1e-5)
+    assert np.allclose(dB, 1.7 * A.T @ np.eye(3)[at], atol=1e-3)
+
+
+def test_of_what_goes_to_positions_nothing_is_added_where_it_is_zero() -> None:
+    source = (
+        tcsym.define("""
+def f(double(K,K,K) A, double(K) D) -> (double(K,K,4) T) {
+  T(j, int32(D(x)) % K, l) min=! A(j,x,x) * 0 - 1.5 where l in 0:4
+}""")
+        .f.grad()
+        .source
+    )
+    assert "+=!" not in source
