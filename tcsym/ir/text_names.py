@@ -12,7 +12,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tcsym.index.expr import Atom, Index, atom_parts, of_atom, var
-from tcsym.index.values import map_atoms
+from tcsym.index.values import map_atoms, map_condition
 from tcsym.ir.loops import Buffer, Kernel
 from tcsym.ir.traverse import map_node
 
@@ -50,6 +50,7 @@ def _map_expressions(kernel: Kernel, f: Callable[[Index], Index]) -> Kernel:
         kernel,
         buffers=tuple(_map_buffer(b, f) for b in kernel.buffers),
         body=map_node(kernel.body, on_index=f),
+        left_out=map_condition(kernel.left_out, f),
     )
 
 
