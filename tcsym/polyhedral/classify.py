@@ -50,13 +50,26 @@ def loop_order(s: ScopStatement) -> tuple[str, ...]:
         return (*parallel, *reduced)
     first = [v for v in (*parallel, *reduced) if v in moved]
     rest = [v for v in (*parallel, *reduced) if v not in s.positions and v not in moved]
-    return (*first, *(v for v in parallel if v in s.positions), *rest)
+    positions = [v for v in parallel if v in s.positions]
+    return (*_behind_their_ranges(s, first), *positions, *_behind_their_ranges(s, rest))
+
+
+def _behind_their_ranges(s: ScopStatement, order: list[str]) -> list[str]:
+    """The order, but for iterators before others that their ranges use."""
+    found: list[str] = []
+    while len(found) < len(order):
+        left = [v for v in order if v not in found]
+        found.append(next(v for v in left if s.follows(v).isdisjoint(left)))
+    return found
 
 
 def moving(s: ScopStatement) -> frozenset[str]:
-    """Iterators that the positions of a scattered statement depend on."""
+    """Iterators that the positions of a scattered statement depend on, by their ranges too."""
     places = (variables_of(r.at) for r in s.ranges if r.at is not None)
-    return frozenset[str]().union(*places)
+    found = frozenset[str]().union(*places) & frozenset(s.iterators)
+    while more := frozenset[str]().union(*map(s.follows, found)) - found:
+        found |= more
+    return found
 
 
 def _read_most(s: ScopStatement) -> list[tuple[Index | None, ...]]:

@@ -141,3 +141,16 @@ def test_rows_of_any_length_are_added_without_masks(target: str) -> None:
         for threads in (1, 2):
             got = kernel(a, ids, x, threads=threads)
             np.testing.assert_array_equal(got, kernel.reference(a, ids, x), err_msg=f"{d}")
+
+
+@pytest.mark.parametrize("terms", ["0:M", "min(i, k):M"])
+def test_a_range_of_what_moves_a_position_may_use_another_index(terms: str) -> None:
+    """The loop over `k` stood outside of the one over `i`, which its range uses."""
+    text = f"""def f(int32(N) P, int32(M,M) G) -> (int32(N) B) {{
+      B(P(k)) +=! G(i,j) where i in 0:M, k in min(2, i):min(N, i + 2), j in {terms}
+    }}"""
+    kernel, rng = compiled(text, "cpu"), np.random.default_rng(0)
+    for n, m in ((1, 1), (3, 3), (5, 4), (4, 7), (40, 33)):
+        at, g = rng.integers(0, n, n).astype("i4"), rng.integers(-9, 9, (m, m)).astype("i4")
+        got, want = (k(at, g) for k in (kernel, kernel.reference))
+        np.testing.assert_array_equal(got, want)
