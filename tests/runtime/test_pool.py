@@ -223,23 +223,24 @@ def test_python_threads_share_the_pool(pool: Pool, repeat: Repeat) -> None:
         assert a[0, 0] == 2000 and a[1, 0] == a[2, 0] <= 2000
 
 
-def n_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+def thread_ids() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
 
 
 def test_stop_ends_the_threads_and_the_pool_can_start_again(repeat: Repeat) -> None:
-    pool, seen = Pool(), counters(4)
-    before = n_threads()
+    pool, seen, made = Pool(), counters(4), set[str]()
     for _ in range(3):
+        before = thread_ids()  # of others, which may end meanwhile
         repeat(pool, seen, 4, 1)
-        assert n_threads() == before + 3
+        assert len(thread_ids() - before) == 3
+        made |= thread_ids() - before
         pool.stop()
         assert pool.workers == 0
     for _ in range(200):  # a joined thread may be listed for another moment
-        if n_threads() == before:
+        if made.isdisjoint(thread_ids()):
             break
         time.sleep(0.005)
-    assert n_threads() == before
+    assert made.isdisjoint(thread_ids())
     assert list(seen[:, 0]) == [3] * 4
 
 
