@@ -17,7 +17,7 @@ from tcsym.differentiate.needed import (
     defined_first,
     needed_for,
     needed_items,
-    of_other_sums,
+    of_other_roundings,
     with_all,
     zeros,
 )
@@ -123,8 +123,8 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     sizes = cut.sizes.union(program.sizes)
     forms = forms_of(single.items)
     activity = whole.activity
-    sums_again = recompute in (Recompute.AUTO, Recompute.SQRT)
-    again = of_other_sums(single.items, taken) if sums_again else set[str]()
+    are_compared = recompute in (Recompute.AUTO, Recompute.SQRT)
+    again = of_other_roundings(single.items, taken) if are_compared else set[str]()
     of_tensors = given, forms, results, frozenset(taken), frozenset(again)
     reverse = Reverse(cut, names, activity, sizes, *of_tensors)
     back = tuple(reverse.run())

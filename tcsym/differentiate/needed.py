@@ -9,8 +9,24 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.single import Single
-from tcsym.frontend.program import Const, For, If, Item, Range, Statement, reads, statements
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Item,
+    Range,
+    Statement,
+    children,
+    dtype_of,
+    reads,
+    statements,
+)
 from tcsym.index.expr import ZERO, negate, var
+
+_EXACT = ("fabs", "fmax", "fmin", "floor", "ceil", "trunc", "round", "copysign")
 
 
 def needed_items(
@@ -41,26 +57,41 @@ def dear(items: tuple[Item, ...]) -> set[str]:
     return found
 
 
-def of_other_sums(items: tuple[Item, ...], taken: Collection[str]) -> set[str]:
-    """What is taken of `min= max=` whose terms need sums that are computed again.
+def of_other_roundings(items: tuple[Item, ...], taken: Collection[str]) -> set[str]:
+    """What is taken of `min= max=` whose terms, computed again, may be rounded in another way.
 
-    Who won is found by comparing terms with the result. A sum that another kernel added up may
-    differ in its last bits, and then no term is the result: that is computed again to be compared.
+    Who won is found by comparing terms with the result. Another kernel, machine or library may add
+    up in another order, fuse a product with a sum, or have other last bits of a function: then no
+    term is the result that is given, and it is computed again, beside the terms, to be compared.
     """
-    rounded: set[str] = set()  # what is computed again, of sums
+    rounded: set[str] = set()  # what is computed again, and has more than one value it may get
     found: set[str] = set()
     before = -1
     while len(rounded) > before:  # steps of loops read what stands below them
         before = len(rounded)
         for s in statements(items):
             compares = s.op in ("min=", "max=")
-            needs = not rounded.isdisjoint(_read(s))
-            if compares and needs and s.target in taken:
-                found.add(s.target)
             sums = not compares and any(r.reduced or r.at is not None for r in s.domain)
-            if (needs or sums) and s.target not in taken:
+            n = 2 if sums or not rounded.isdisjoint(_read(s)) else _roundings(s.value)
+            if compares and n > 1 and s.target in taken:
+                found.add(s.target)
+            if n and s.target not in taken:
                 rounded.add(s.target)
     return found
+
+
+def _roundings(e: Expr) -> int:
+    """0: exact. 1: rounded once, as all do. 2: results may differ."""
+    if not dtype_of(e).is_float:
+        return 0
+    inside = max(map(_roundings, children(e)), default=0)
+    match e:
+        case Binary("add" | "sub" | "mul" | "div"):
+            return min(2, inside + 1)
+        case Call(function):
+            return inside if function in _EXACT else min(2, inside + 1) if function == "sqrt" else 2
+        case _:
+            return inside
 
 
 def _carried(loop: For) -> set[str]:

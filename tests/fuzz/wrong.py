@@ -73,7 +73,7 @@ def _wrong_calls(
     outputs = {name: np.empty(x.shape, x.dtype) for name, x in own.items()}
     for name, x in outputs.items():
         if x.ndim and x.size:
-            read_only = x.copy()
+            read_only = np.array(x)
             read_only.flags.writeable = False
             yield f"out {name} read-only", "immutable", call(_out(outputs, name, read_only))
             longer = np.empty((*x.shape[:-1], x.shape[-1] + 1), x.dtype)
@@ -91,7 +91,7 @@ def _not_updatable(
 ) -> Iterator[tuple[str, str, Call]]:
     """Arrays that a call must not write."""
     name, x = spec.tensor.name, inputs[spec.tensor.name]
-    read_only = x.copy()
+    read_only = np.array(x)
     read_only.flags.writeable = False
     yield f"{name} read-only", "immutable", call(**{name: read_only})
     if not x.ndim:
