@@ -196,4 +196,5 @@ def cuda(emulated: Driver, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """The driver, which runs kernels for target `cuda`."""
     monkeypatch.setitem(BACKENDS, "cuda", Emulated())
     monkeypatch.setenv("TCSYM_CACHE", "0")
+    native.simt_check(False)  # a twin that was loaded before may have set that grids run twice
     return emulated
