@@ -23,6 +23,7 @@ from tcsym.differentiate.algebra import (
     converted,
     exactly,
     index_value,
+    is_constant,
     positions,
     select,
     truth,
@@ -177,6 +178,8 @@ class Reverse(Struct):
         alone = contributions(value, converted(whole, dtype_of(value)), result, self._is_wanted)
         for c, d in zip(contributions(value, gradient, result, self._is_wanted), alone):
             r = c.read
+            if is_constant(c.gradient, 0):
+                continue
             term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
             if found is not None and found.winner:
                 term = replace(term, won=_of_winner(term, d, found))

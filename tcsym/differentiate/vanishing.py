@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from msgspec import Struct, field
 
-from tcsym.differentiate.algebra import is_constant, with_indices
+from tcsym.differentiate.algebra import with_indices
 from tcsym.differentiate.terms import Sum
 from tcsym.frontend.program import (
     Binary,
@@ -77,8 +77,6 @@ class Forms(Struct):
 
     def vanish(self, sums: Sequence[Sum]) -> bool:
         """True if together they are 0."""
-        if sums and all(is_constant(s.value, 0) for s in sums):
-            return True  # also of those that go to positions
         try:
             return not self._sum_of(sums, None)[1]
         except _Unknown:
