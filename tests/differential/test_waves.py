@@ -15,7 +15,7 @@ from tcsym.ir.loops import THREADS
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.plan import Waves
+from tcsym.schedule.order_plans import Waves
 from tcsym.schedule.proved import schedule_program
 from tests.targets import target_of
 

@@ -50,7 +50,7 @@ from tcsym.schedule.analysis.cost import PLAIN, function_cost
 from tcsym.schedule.analysis.loops import find_loop, statements_in
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
-from tcsym.schedule.plan import Waves
+from tcsym.schedule.order_plans import Waves
 from tcsym.schedule.version.versioning import duplicate
 
 MOST_TILES = 16  # of steps, for each wave that has not all sections

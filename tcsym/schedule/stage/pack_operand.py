@@ -133,7 +133,7 @@ def fill_before(
 ) -> Kernel:
     """All tiles of the panel, filled before `loop` at sizes that lead to reads of it.
 
-    Panels of constants are kept for calls of other sizes, too, so they are filled at all.
+    Panels of constants are kept for calls of other sizes, too: those are always filled.
     """
     tile, outer = names.fresh(column_tile), loops_around(kernel.body, loop)
     within = loops_around(kernel.body, column_tile)[len(outer) :]

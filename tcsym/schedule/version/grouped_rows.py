@@ -15,7 +15,8 @@ from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.loops import outermost_loops
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.group_rows import Found, group_rows, grouping_of
-from tcsym.schedule.plan import GroupedRows, RowOrderPlan, RowsInOrder, Version, always
+from tcsym.schedule.order_plans import GroupedRows, RowOrderPlan, RowsInOrder
+from tcsym.schedule.plan import Version, always
 from tcsym.schedule.version.choose import choose
 
 # Picoseconds, by elements of float on the machines measured:

@@ -12,7 +12,8 @@ from typing import assert_never
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.loops import find_loop, loops_in
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.plan import OwnRanges, RangePlan, RangeStrips, Version, always
+from tcsym.schedule.order_plans import OwnRanges, RangePlan, RangeStrips
+from tcsym.schedule.plan import Version, always
 from tcsym.schedule.split.strip_ranges import has_range_of, strip_ranges
 from tcsym.schedule.version.choose import choose
 

@@ -23,14 +23,8 @@ from tcsym.schedule.combine.scatter_parts import (
     scatter_copies,
     scatter_of,
 )
-from tcsym.schedule.plan import (
-    ScatterColumns,
-    ScatterCopies,
-    ScatterOrder,
-    ScatterPlan,
-    Version,
-    always,
-)
+from tcsym.schedule.order_plans import ScatterColumns, ScatterCopies, ScatterOrder, ScatterPlan
+from tcsym.schedule.plan import Version, always
 from tcsym.schedule.version.choose import choose
 
 MOST_COPIES = 16
