@@ -125,12 +125,13 @@ _HOMES = {
     "process.threads": ("get_num_threads", "set_num_threads"),
     "types": ("DType",),
 }
+_MODULES = ("dask", "jax", "library", "recorded", "strategy", "torch", "xarray")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     with Inside():
-        if name in ("library", "recorded", "strategy"):
+        if name in _MODULES:
             return import_module(f"tcsym.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'tcsym' has no attribute {name!r}")

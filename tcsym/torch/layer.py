@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 import torch
 
-from tcsym.errors import OptionError, SizeError
+from tcsym.errors import CallError, OptionError, SizeError
 from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
 from tcsym.operators.torch.operator import torch_type
@@ -48,6 +49,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         known = dict(sizes or {})
         inputs = {t.name: t for t in self.kernel.program.inputs}
         self._initial: dict[str, Any] = {}
+        self._own = tuple(parameters)
         for name, initial in parameters.items():
             if name in inputs and isinstance(initial, torch.Tensor):
                 is_parameter = isinstance(initial, torch.nn.Parameter)
@@ -81,10 +83,18 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The kernel's result; inputs that are the layer's own left out, in order or by name."""
-        own = {**self._parameters, **self._buffers, **self._sizes}
-        left = iter(inputs)
-        given = {n: own[n] if n in own else next(left) for n in self._order if n not in named}
-        return self.kernel(*[named[n] if n in named else given[n] for n in self._order])
+        given = {n: getattr(self, n) for n in self._own}  # or what a parametrization makes of it
+        given.update(self._sizes)
+        given.update(named)
+        free = [n for n in self._order if n not in given]
+        if len(inputs) > len(free):
+            names = ", ".join(f"`{n}`" for n in free) or "none"
+            message = f"{self.kernel.name}: {len(inputs)} inputs are given by position"
+            raise CallError(message, hint=f"the layer has its own; those left are {names}")
+        given.update(zip(free, inputs))
+        # What follows a missing input goes by name, so that the kernel says which one is missing.
+        first = list(takewhile(given.__contains__, self._order))
+        return self.kernel(*[given.pop(n) for n in first], **given)
 
     def extra_repr(self) -> str:
         return repr(self.kernel.signature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -117,3 +118,28 @@ def test_module() -> None:
         Layer(TEXT, W=None, sizes={"K": 3})
     with pytest.raises(tc.OptionError, match="no floating input `w`"):
         Layer(TEXT, w=None)
+
+
+def test_inputs_of_a_module() -> None:
+    made = tc.torch.Layer(TEXT, W=None, b=0.5, sizes={"K": 3, "N": 4})
+    x, w, b = tensors()
+    torch.testing.assert_close(made(X=x, b=b), same_in_torch(x, made.W, b))
+    with pytest.raises(tc.SizeError, match="argument `X` is missing"):
+        made()
+    with pytest.raises(tc.CallError, match="2 inputs are given by position"):
+        made(x, w)
+    with pytest.raises(tc.CallError, match="`Q`"):
+        made(x, Q=w)
+
+
+def test_a_parameter_that_torch_computes() -> None:
+    """Parametrizations and pruning leave an attribute in the parameter's place."""
+    made = tc.torch.Layer(TEXT, W=None, b=0.5, sizes={"K": 3, "N": 4})
+    x = tensors()[0]
+    torch.nn.utils.parametrizations.weight_norm(made, "W")
+    torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
+    made(x).sum().backward()
+    assert made.parametrizations.W.original0.grad is not None
+    prune = importlib.import_module("torch.nn.utils.prune")  # torch does not import it itself
+    prune.random_unstructured(made, "b", 0.5)
+    torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
