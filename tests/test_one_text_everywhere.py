@@ -127,15 +127,16 @@ def jax() -> Any:
 
 
 def test_jax_jitted(jax: Any) -> None:
-    from tcsym.jax import operator
+    assert np.allclose(jax.jit(layer)(X, W, b), EXPECTED)
 
-    assert np.allclose(jax.jit(operator(layer))(X, W, b), EXPECTED)
+
+def test_jax_batched(jax: Any) -> None:
+    Y = jax.vmap(layer, in_axes=(0, None, None))(np.stack([X, X + 1]), W, b)
+    assert np.allclose(Y[1], layer(X + 1, W, b))
 
 
 def test_jax_differentiated(jax: Any) -> None:
-    from tcsym.jax import operator
-
-    f, same = operator(layer), lambda x, w, b: jax.numpy.tanh(x @ w.T + b)
+    f, same = layer, lambda x, w, b: jax.numpy.tanh(x @ w.T + b)
     ours, jaxs = (jax.grad(lambda *a, g=g: g(*a).sum(), (0, 1, 2)) for g in (f, same))
     for got, want in zip(jax.jit(ours)(X, W, b), jaxs(X, W, b)):
         assert np.allclose(got, want)

@@ -11,7 +11,7 @@ from sys import modules
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
-from tcsym.kernel import in_torch, ready
+from tcsym.kernel import in_jax, in_torch, ready
 from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, inside
 from tcsym.process.outside_graphs import outside_graphs
@@ -140,6 +140,10 @@ class Kernel:
         """What `_entry` does, the straight way: it serves every call."""
         if "torch" in modules:
             served = in_torch.in_torch(self, args, kwargs)
+            if served is not NotImplemented:
+                return served
+        if "jax" in modules:
+            served = in_jax.in_jax(self, args, kwargs)
             if served is not NotImplemented:
                 return served
         return self._plain_call(*args, **kwargs)

@@ -123,7 +123,8 @@ def _dlpack_array(x: Any) -> Array:
 
 def _jax_view(x: Any) -> View:
     if isinstance(x, sys.modules["jax"].core.Tracer):
-        raise Unusable("is being traced by jax", "call `tcsym.jax.operator(kernel)` instead")
+        hint = "call without `out=` and `threads=`, and `kernel.functional()` for what it updates"
+        raise Unusable("is being traced by jax", hint)
     for device in x.devices():
         if device.platform != "cpu":
             cpu = "jax.devices('cpu')[0]"

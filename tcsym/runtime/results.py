@@ -184,7 +184,7 @@ def require_updatable(plan: CallPlan, bound: Bound) -> list[tuple[View, View]]:
         p = plan.inputs[k]
         why = obstacle(views[k], {q.name: v for q, v in zip(plan.inputs, views) if q is not p})
         if why:
-            hint = "jax arrays never change: call `tcsym.jax.operator(kernel)`"
+            hint = "jax arrays never change: call `kernel.functional()`"
             hint = hint if views[k].library == "jax" else "give a copy"
             message = f"`{p.name}` is updated in place, but {why}"
             raise plan.error("immutable", message, p.span, hint)

@@ -39,4 +39,7 @@ def test_types_are_exact() -> None:
 def test_immutable_and_traced() -> None:
     f, x = tc.define(ONE), jax.numpy.arange(3.0)
     refused(f, np.ones(3, np.float32), out=x, kind="immutable")
-    assert "tcsym.jax.operator" in refused(jax.jit(f), x).hint
+    assert "without `out=`" in refused(lambda x: jax.jit(lambda x: f(x, threads=1))(x), x).hint
+    update = tc.define("def f(inout float(N) A) -> () { A(i) += 1 }").f
+    assert "kernel.functional()" in refused(jax.jit(update), x).hint
+    assert jax.jit(update.functional())(x).tolist() == [1, 2, 3]
