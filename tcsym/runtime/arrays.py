@@ -90,14 +90,21 @@ def _protocol_array(x: Any) -> Array:
     try:
         found = np.asarray(x if hasattr(x, "__array_interface__") else memoryview(x))
     except (TypeError, ValueError, NotImplementedError):
+        library = type(x).__module__.partition(".")[0]
+        if library in _APPLY:
+            lazy = f"is {_article(x)} of {library}, not one in memory"
+            raise Unusable(lazy, f"call `tcsym.{library}.apply(kernel, ...)`") from None
         hint = "give a numpy array, or anything with `__dlpack__` or the buffer protocol"
         raise Unusable(f"is {_article(x)}, not an array", hint) from None
     return found
 
 
+_APPLY = ("dask", "xarray")  # whose arrays have a function of ours
+
+
 def _article(x: object) -> str:
     name = type(x).__name__
-    return "None" if x is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    return "None" if x is None else f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 _COPY = "copy it to the CPU first"

@@ -219,6 +219,13 @@ def test_gradients() -> None:
         assert np.allclose(found.compute(), backward.reference(**given), atol=1e-4)
 
 
+def test_a_call_says_what_to_do_instead() -> None:
+    kernel = tc.define("def f(float(N) X) -> (Y) { Y(i) = 2 * X(i) }").f
+    with pytest.raises(tc.TCTypeError, match="an Array of dask") as caught:
+        kernel(da.ones(3, dtype="float32", chunks=2))
+    assert "tcsym.dask.apply" in caught.value.hint
+
+
 def test_a_block_is_a_call_of_the_kernel_where_that_can_be() -> None:
     """The same program at other sizes: what was compiled and tuned for it serves blocks."""
     for name in ("matmul", "conv2d", "max_pool_3x3s2"):
