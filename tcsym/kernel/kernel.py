@@ -61,7 +61,7 @@ class Kernel:
         self._lock = RLock()
         self._through: Through | None = None
         self._derivatives: dict[tuple[Any, ...], Kernel] = {}
-        self._recorded: tuple[Any, int] | None = None
+        self._recorded: Mapping[tuple[bool | None, ...], Function] = {}
         self._inner: Function = self._checked_call if kept is None else self._first_call
         self._entry: Function = self._inner
         register(self)

@@ -5,7 +5,7 @@ Other libraries count arguments and results, derivatives know them by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -57,17 +57,13 @@ class Backward(Struct, frozen=True):
         return tuple([known[n] for n in self.saving.program.free_sizes])
 
     def gradients(
-        self,
-        call: Callable[..., Any],
-        saved: Sequence[Any],
-        given: Sequence[Any],
-        sizes: Sequence[Any],
+        self, saved: Sequence[Any], given: Sequence[Any], sizes: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """Of each input; None where none is wanted. call: what calls `kernel`."""
+        """Of each input; None where none is wanted."""
         known = [*saved, *given]
         wanted = {n: sizes[k] for n, k in self.sizes}
         args, left = self.kernel.program.arguments([known[k] for k in self.order], wanted)
-        made = call(*args, **({"sizes": left} if left else {}))
+        made = self.kernel(*args, **({"sizes": left} if left else {}))
         results = made if isinstance(made, tuple) else (made,)
         return tuple([None if k is None else results[k] for k in self.wanted])
 

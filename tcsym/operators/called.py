@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ class Called(Protocol):
     """A kernel, which is made above."""
 
     name: str
-    _recorded: tuple[Any, int] | None  # how torch records calls, once it does
+    # what records calls of tensors alone, by which of them need a gradient
+    _recorded: Mapping[tuple[bool | None, ...], Callable[..., Any]]
 
     @property
     def program(self) -> Program: ...

@@ -47,28 +47,15 @@ def _is_undisturbed() -> bool:
 def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The call's result, or NotImplemented where it is the kernel's own to serve or to refuse."""
     if not kwargs and torch.is_grad_enabled() and _is_undisturbed():
-        needs = False
-        for x in args:
-            if type(x) not in _PLAIN:
-                break
-            needs = needs or x.requires_grad
-        else:
-            recorded = kernel._recorded or _record_of(kernel)
-            if needs and len(args) == recorded[1]:
-                result = recorded[0](*args)
-                if type(result) is not tuple:
-                    return result
-                return packed(kernel._plan.output_names, result)
+        needs = [x.requires_grad if type(x) in _PLAIN else None for x in args]
+        record = kernel._recorded.get(tuple(needs))
+        if record is not None:
+            result = record(*args)
+            if type(result) is not tuple:
+                return result
+            return packed(kernel._plan.output_names, result)
     with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
         return _any_call(kernel, args, kwargs)
-
-
-def _record_of(kernel: Called) -> tuple[Any, int]:
-    """What records calls of tensors alone, and of how many; -1 where there are also sizes."""
-    plan = kernel._plan
-    n = -1 if plan.free_slots else len(plan.inputs)
-    kernel._recorded = made = operator_of(kernel).record, n
-    return made
 
 
 def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -15,73 +15,40 @@ from tcsym.operators.forward import forward_of
 from tcsym.operators.torch.symbols import TorchSymbols
 from tcsym.process.outside_graphs import outside_graphs
 
-
-class _Recorded(NamedTuple):
-    """How calls are recorded of which some inputs need a gradient. again: for gradients of the
-    gradient, where `made` takes what is no result. keep: picks what is kept of inputs and results.
-    """
-
-    made: Backward
-    again: Backward | None
-    saving: Called
-    keep: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    has_sizes: bool
+Picking = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-def _taking(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def _taking(places: tuple[int, ...]) -> Picking:
     if len(places) > 1:
         return itemgetter(*places)
     return lambda known: tuple([known[k] for k in places])
 
 
 class Recorder:
-    """How calls of one kernel are recorded: `setup` in the forward pass, `backward` later."""
+    """How calls of one kernel are recorded: `record` does it for plain tensors; for its operator,
+    `setup` in the forward pass and `backward` later.
+
+    recorded: what `record` calls, by which inputs need a gradient.
+    """
 
     def __init__(self, kernel: Called) -> None:
         self.kernel = kernel
         self.n_inputs = len(kernel.program.inputs)
-        self.n_outputs = len(kernel.program.outputs)
-        self.n_sizes = len(kernel.program.free_sizes)
+        self.recorded: dict[tuple[bool | None, ...], Callable[..., Any]] = {}
         self._floating = tuple([t.dtype.is_float for t in kernel.program.inputs])
         self._made: dict[tuple[bool, ...], Backward] = {}
-        self._recorded: dict[tuple[bool, ...], _Recorded] = {}
 
-    def forward(self, ctx: Any, *args: Any) -> Any:
-        """The results of a plain call, of which more may be kept than these."""
-        recorded = self._recorded.get(ctx.needs_input_grad)
-        if recorded is None:
-            if True not in ctx.needs_input_grad:  # wrappers of torch.func that outlived it
-                return run(self.kernel, self.n_inputs, args, self.kernel.program.free_sizes)
-            recorded = self._record(ctx.needs_input_grad)
-        ctx.made, ctx.again, saving, keep, has_sizes = recorded
-        if has_sizes:
-            args = self._sized(ctx, args)
-            output = run(saving, self.n_inputs, args, saving.program.free_sizes)
-        else:
-            output = saving._entry(*args)
-        if not isinstance(output, tuple):
-            ctx.save_for_backward(*keep((*args[: self.n_inputs], output)))
-            return output
-        ctx.save_for_backward(*keep((*args[: self.n_inputs], *output)))
-        if ctx.again is None:
-            return output
-        return output[0] if self.n_outputs == 1 else tuple(output[: self.n_outputs])
-
-    def _record(self, needs: tuple[bool, ...]) -> _Recorded:
-        own = needs[: self.n_inputs]
-        made = backward_of(self.kernel, own, saving=True)
-        again = None if made.saving is self.kernel else self._backward(own)
-        kept = (*made.kept, *(again.kept if again else ()))
-        has_sizes = bool(self.n_sizes or made.steps)
-        found = _Recorded(made, again, made.saving, _taking(kept), has_sizes)
-        self._recorded[needs] = found
-        return found
-
-    def _sized(self, ctx: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arguments of what is called, with values of its free sizes."""
-        n, program, made = self.n_inputs, self.kernel.program, ctx.made
-        ctx.sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
-        return (*args[:n], *made.given(program, ctx.sizes))
+    def record(self, *args: Any) -> Any:
+        """The results of a call whose gradients may be asked for. args: inputs, then free sizes."""
+        needs = tuple([x.requires_grad for x in args[: self.n_inputs]])
+        found = self.recorded.get(needs)
+        if found is None:
+            made = backward_of(self.kernel, needs, saving=True)
+            again = None if made.saving is self.kernel else self._backward(needs)
+            sized = made.steps or self.kernel.program.free_sizes
+            members = (_sized_members if sized else _members)(self.kernel, made, again)
+            found = self.recorded[needs] = _function(self.kernel, members).apply
+        return found(*args)
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
@@ -96,17 +63,8 @@ class Recorder:
 
     def backward(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         """Of the inputs; None for the sizes."""
-        made: Backward = ctx.made
-        saved = ctx.saved_tensors
-        n_kept = len(made.kept)
-        if made.saving is not self.kernel:
-            # what is no result has no history: a gradient of this one computes it again
-            again = torch.is_grad_enabled()
-            saved = saved[n_kept:] if again else saved[:n_kept]
-            made = ctx.again if again else made
-        sizes = ctx.sizes if self.n_sizes or ctx.made.steps else ()
-        found = made.gradients(made.kernel, saved, gradients, sizes)
-        return (*found, *(None,) * self.n_sizes)
+        found = ctx.made.gradients(ctx.saved_tensors, gradients, ctx.sizes)
+        return (*found, *(None,) * len(ctx.sizes))
 
     def _backward(self, needs: tuple[bool, ...]) -> Backward:
         made = self._made.get(needs)
@@ -115,14 +73,79 @@ class Recorder:
         return made
 
 
-def recorded_function(kernel: Called, recorder: Recorder) -> Any:
-    """A `torch.autograd.Function` of arguments in order: the quick way where torch watches nothing
-    else. Its nodes have the kernel's name."""
-    members = {
-        "forward": staticmethod(recorder.forward),
-        "backward": staticmethod(recorder.backward),
-    }
-    return type(kernel.name, (torch.autograd.Function,), members)
+def _function(kernel: Called, members: Mapping[str, Callable[..., Any]]) -> Any:
+    """A `torch.autograd.Function` of arguments in order. Its nodes have the kernel's name."""
+    made = {n: staticmethod(f) for n, f in members.items()}
+    return type(kernel.name, (torch.autograd.Function,), made)
+
+
+def _members(kernel: Called, made: Backward, again: Backward | None) -> dict[str, Any]:
+    """The passes of a call that has no sizes but its inputs'. Small calls cost what these do.
+
+    again: for gradients of the gradient, where `made` takes what is no result: that has no history,
+    so it is computed again.
+    """
+    saving, gradient = made.saving, made.kernel
+    keep = _taking((*made.kept, *(again.kept if again else ())))
+    order = _taking(made.order)
+    single = len(saving.program.outputs) == 1
+    given = _given_results(kernel)
+    n_kept, wanted = len(made.kept), made.wanted
+    only = wanted.index(0) if len(gradient.program.outputs) == 1 else None
+    before, after = (None,) * (only or 0), (None,) * (len(wanted) - 1 - (only or 0))
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        output = saving._entry(*args)
+        if single:
+            ctx.save_for_backward(*keep((*args, output)))
+            return output
+        ctx.save_for_backward(*keep((*args, *output)))
+        return output if again is None else given(output)
+
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved = ctx.saved_tensors
+        if again is not None:
+            if torch.is_grad_enabled():
+                return again.gradients(saved[n_kept:], gradients, ())
+            saved = saved[:n_kept]
+        found = gradient(*order((*saved, *gradients)))
+        if only is not None:
+            return (*before, found, *after)
+        return tuple([None if k is None else found[k] for k in wanted])
+
+    return {"forward": forward, "backward": backward}
+
+
+def _sized_members(kernel: Called, made: Backward, again: Backward | None) -> dict[str, Any]:
+    """As `_members`, of a call that has sizes of its own behind its inputs, or keeps steps."""
+    program, saving, n = kernel.program, made.saving, len(kernel.program.inputs)
+    keep = _taking((*made.kept, *(again.kept if again else ())))
+    n_kept, given = len(made.kept), _given_results(kernel)
+    none = (None,) * len(program.free_sizes)
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        ctx.sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
+        args = (*args[:n], *made.given(program, ctx.sizes))
+        output = run(saving, n, args, saving.program.free_sizes)
+        results = output if isinstance(output, tuple) else (output,)
+        ctx.save_for_backward(*keep((*args[:n], *results)))
+        return output if saving is kernel else given(results)
+
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved, used = ctx.saved_tensors, made
+        if again is not None:
+            is_twice = torch.is_grad_enabled()
+            saved = saved[n_kept:] if is_twice else saved[:n_kept]
+            used = again if is_twice else made
+        return (*used.gradients(saved, gradients, ctx.sizes), *none)
+
+    return {"forward": forward, "backward": backward}
+
+
+def _given_results(kernel: Called) -> Callable[[tuple[Any, ...]], Any]:
+    """Of the results of what is called instead of the kernel, its own."""
+    n = len(kernel.program.outputs)
+    return itemgetter(0) if n == 1 else lambda results: tuple(results[:n])
 
 
 class Keeping:
@@ -180,7 +203,7 @@ class Keeping:
         if any(g is not None for g in gradients[self.n_outputs :]):  # of what is kept
             made, own = backward_of(self.called, self.needs), given
         whole = [torch.zeros_like(y) if g is None else g for g, y in zip(gradients, known[n:])]
-        found = made.gradients(made.kernel, [known[k] for k in made.kept], whole, own)
+        found = made.gradients([known[k] for k in made.kept], whole, own)
         return (*found, *none[n:])
 
     def jvp(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]:
@@ -218,8 +241,7 @@ class Keeping:
             "jvp": self.jvp,
             "vmap": vmap,
         }
-        made = {n: staticmethod(_plainly(f)) for n, f in members.items()}
-        return type(self.kernel.name, (torch.autograd.Function,), made)
+        return _function(self.kernel, {n: _plainly(f) for n, f in members.items()})
 
 
 class _Shaped(NamedTuple):

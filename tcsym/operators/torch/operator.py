@@ -6,7 +6,7 @@ disk find the same operator in another process. Arguments are the inputs in orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ from msgspec import Struct
 from tcsym.errors import OptionError
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.shapes import result_shapes, shape_view
-from tcsym.operators.torch.gradients import Keeping, Recorder, recorded_function, run
+from tcsym.operators.torch.gradients import Keeping, Recorder, run
 from tcsym.operators.torch.symbols import TorchSymbols
 from tcsym.runtime.torch_views import element_type
 from tcsym.types import DType
@@ -27,13 +27,15 @@ _AUTOCAST = ("cpu", "cuda")
 
 
 class Operator(Struct, frozen=True, eq=False):
-    """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
-    that records a plain call. transform: the call for tensors that torch.func batches or moves;
-    differentiate: for those that it differentiates backwards."""
+    """packet: what graphs call; its `default` is the one operator. record: a plain call that is
+    recorded; recorded: what does so where all arguments are tensors, by which need a gradient.
+    transform: the call for tensors that torch.func batches or moves; differentiate: for those that
+    it differentiates backwards."""
 
     kernel: Called
     packet: Any
     record: Any
+    recorded: Mapping[tuple[bool | None, ...], Callable[..., Any]]
     transform: Any
     differentiate: Any
 
@@ -52,6 +54,7 @@ def operator_of(kernel: Called) -> Operator:
         if found is None:
             found = _of_name[name] = _registered(kernel, name)
         _of_kernel[kernel] = found
+        kernel._recorded = found.recorded
     return found
 
 
@@ -107,7 +110,7 @@ def _registered(kernel: Called, name: str) -> Operator:
     if program.inouts:
         _library.impl(name, _unrecorded(kernel, define(f"{name}_unrecorded").default), "Autograd")
         refused = _refusing(kernel)
-        return Operator(kernel, packet, refused, refused, refused)
+        return Operator(kernel, packet, refused, {}, refused, refused)
 
     def batch(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         results, dims = _batch(kernel, in_dims, args)
@@ -117,7 +120,8 @@ def _registered(kernel: Called, name: str) -> Operator:
     return Operator(
         kernel,
         packet,
-        recorded_function(kernel, recorder).apply,
+        recorder.record,
+        {} if program.free_sizes else recorder.recorded,
         _transform(Keeping(kernel, saving=False)),
         _transform(Keeping(kernel, saving=True)),
     )
