@@ -28,10 +28,10 @@ def outside_graphs(run: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     def inner(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         # torch.compile is not in force before its module is there. This frame it does compile,
         # into the same calls: what it finds here must be simple.
-        dynamo: Any = sys.modules.get("torch._dynamo")
-        if dynamo is None or not hasattr(dynamo, "disable"):  # still being imported
+        if not hasattr(sys.modules.get("torch._dynamo"), "disable"):  # or still being imported
             return run(*args, **kwargs)
-        return dynamo.disable(run)(*args, **kwargs)  # type: ignore[no-any-return]
+        torch: Any = sys.modules["torch"]
+        return torch.compiler.disable(run)(*args, **kwargs)  # type: ignore[no-any-return]
 
     return ends_graphs(inner)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.runtime.blocks import large_array, prepare
+from tcsym.runtime.blocks import large_array
 from tcsym.runtime.view import HERE, Elsewhere, Library, Place, Unusable, View
 from tcsym.types import DType
 
@@ -184,13 +184,13 @@ def private_copy(view: View) -> View:
 
 def empty(library: Library, shape: tuple[int, ...], dtype: DType) -> View:
     """New uninitialised memory in `library`'s kind of array."""
+    large = large_array(shape, dtype.numpy)
+    view = numpy_view(np.empty(shape, dtype.numpy) if large is None else large, library)
     if library != "torch":
-        large = large_array(shape, dtype.numpy)
-        return numpy_view(np.empty(shape, dtype.numpy) if large is None else large, library)
-    from tcsym.runtime.torch_views import empty_tensor
+        return view
+    from tcsym.runtime.torch_views import tensor_of
 
-    prepare(shape, dtype.bytes)
-    return empty_tensor(shape, dtype, sys.modules["torch"])
+    return view._replace(owner=tensor_of(view))
 
 
 def written_view(x: object, adapt: Callable[[object], View] = view_of) -> View:

@@ -48,15 +48,10 @@ def get_result_memory() -> ResultMemory:
 
 def large_array(shape: tuple[int, ...], dtype: Any) -> Any:
     """A new uninitialised array; None if it is not large, or must be numpy's own."""
-    return native.large_array(shape, dtype) if prepare(shape, dtype.itemsize) else None
-
-
-def prepare(shape: tuple[int, ...], item_bytes: int) -> bool:
-    """Whether an array is large. Before there is one, the bound in force is decided."""
-    is_large = math.prod(shape) * item_bytes >= LEAST
-    if is_large:
-        _bound()
-    return is_large
+    if math.prod(shape) * dtype.itemsize < LEAST:
+        return None
+    _bound()  # decides it, before there is such an array
+    return native.large_array(shape, dtype)
 
 
 def _bound() -> int:

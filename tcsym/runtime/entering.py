@@ -137,11 +137,12 @@ def read_tensors() -> bool:
     """
     torch = sys.modules["torch"]
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    # what torch.jit.is_tracing asks, which is Python; how many modes for operators are in force
-    busy: list[Any] = [
-        getattr(torch._C, n, None) for n in ("_is_tracing", "_len_torch_dispatch_stack")
-    ]
-    if not HAS_ENTRIES or capsule is None or None in busy:
+    if not HAS_ENTRIES or capsule is None:
+        return False
+    from tcsym.runtime.torch_internals import native_watch
+
+    watch = native_watch()
+    if watch is None:
         return False
     return native.set_exchange(
         capsule,
@@ -150,5 +151,5 @@ def read_tensors() -> bool:
         torch.is_grad_enabled,
         torch.autograd.graph.increment_version,
         sys.modules["torch.autograd.forward_ad"],
-        tuple(busy),
+        watch,
     )

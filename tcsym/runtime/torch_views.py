@@ -8,6 +8,7 @@ not. Whatever is not plain is refused here with what to do about it, before its 
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ _OPERATOR = (
     "call the kernel outside of that part, or make it an operator: "
     "`torch.library.custom_op` with `register_fake`"
 )
-_TRANSFORM = (
-    "call the kernel outside of the transformed function, "
-    "or give it rules: `torch.autograd.Function` with `setup_context` and `vmap`"
+_STANDS_FOR_ANOTHER = (
+    "torch.func, functionalize and the like take calls without `out=` and `threads=`; "
+    "where torch freed its memory, or gave zeros without any: pass `x.clone()`"
 )
 # Modes that replace what operators compute; all others only watch or wrap operators.
 _REPLACING = {
@@ -36,12 +37,23 @@ _GRADIENT = (
 _types: dict[Any, DType] = {}
 
 
+class _Thread(threading.local):
+    """is_below: torch has done what it does with operators, and what is called now is one."""
+
+    is_below = False
+
+
+thread = _Thread()
+
+
 def torch_view(x: Any, torch: Any) -> View:
     """View of a tensor, which may be of a subclass. Raises Unusable."""
     if isinstance(x, torch.fx.Proxy):
         why = "is a Proxy of torch.fx, which records operators"
         raise Unusable(why, "call the kernel in a function of your own that `torch.fx.wrap` names")
-    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
+    from tcsym.runtime.torch_internals import plain_attributes
+
+    with plain_attributes():
         _require_plain(x, torch)
         try:
             return _view(x, torch)
@@ -49,46 +61,41 @@ def torch_view(x: Any, torch: Any) -> View:
             if x.device.type != "cpu":
                 raise Elsewhere(_place(x)) from None
             why = str(error).partition("\n")[0]
-            raise Unusable(f"has no memory that can be read ({why})", _OPERATOR) from None
+            raise Unusable(f"has no memory ({why})", _STANDS_FOR_ANOTHER) from None
 
 
-def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place = HERE) -> View:
-    """View of a new uninitialised tensor, plain also inside of functions that torch transforms."""
+def empty_on_device(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place) -> View:
+    """View of a new uninitialised tensor."""
     tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device=place.name)
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        functional = torch._is_functional_tensor(tensor)
-        unwrap = torch._from_functional_tensor if functional else torch._C._functorch.get_unwrapped
-        tensor = unwrap(tensor)
     return _view(tensor, torch)._replace(place=place)
 
 
-def is_transformed(x: Any, torch: Any) -> bool:
-    """A tensor that torch.func batches or differentiates."""
-    functorch = torch._C._functorch
-    is_tensor = isinstance(x, torch.Tensor)
-    return is_tensor and (functorch.is_batchedtensor(x) or functorch.is_gradtrackingtensor(x))
-
-
-def needs_operator(x: Any, torch: Any) -> bool:
-    """A tensor that only an operator can be called with: it has no memory, stands for another one,
-    has operators of its own, or operators are recorded."""
+def stands_for_another(x: Any, torch: Any) -> bool:
+    """A tensor that only an operator can be called with: it has no memory of its own, or operators
+    of its own. One that was freed, or is not initialised, is an error."""
     if isinstance(x, torch.fx.Proxy):
         return True
-    try:
-        _require_plain_thread(torch)
-        _require_no_wrapper(x, torch)
-    except Unusable:
-        return not torch.nn.parameter.is_lazy(x)
-    return bool(x.is_meta)
-
-
-def may_have_tangents(torch: Any) -> bool:
-    """Forward differentiation is at work, and nobody above us has looked after it."""
-    forward = sys.modules["torch.autograd.forward_ad"]
-    if forward._current_level < 0 or not torch._C._is_fwd_grad_enabled():
+    if torch.nn.parameter.is_lazy(x) or x.layout is not torch.strided:
         return False
-    key = torch._C.DispatchKey.AutogradFunctionality
-    return not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    if x.is_meta or _has_operators(x, torch):
+        return True
+    try:
+        return not x.data_ptr() and bool(x.numel())
+    except (NotImplementedError, RuntimeError):
+        return True
+
+
+def has_tangent(x: Any) -> bool:
+    """Of forward differentiation, outside of torch.func."""
+    forward = sys.modules["torch.autograd.forward_ad"]
+    try:
+        return forward.unpack_dual(x).tangent is not None
+    except RuntimeError:  # a batch of `torch.autograd.grad(..., is_grads_batched=True)` has none
+        return False
+
+
+def _has_operators(x: Any, torch: Any) -> bool:
+    return type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _view(x: Any, torch: Any) -> View:
@@ -96,7 +103,7 @@ def _view(x: Any, torch: Any) -> View:
     pointer = x.data_ptr()
     place = HERE if x.device.type == "cpu" else _place(x)
     if not pointer and x.numel() and place is HERE:
-        raise Unusable("has no memory: its storage was freed, or never allocated")
+        raise Unusable("has no memory", _STANDS_FOR_ANOTHER)
     return View(
         "torch",
         element_type(x.dtype, torch),
@@ -122,7 +129,11 @@ def _place(x: Any) -> Place:
 
 def _require_plain(x: Any, torch: Any) -> None:
     _require_plain_thread(torch)
-    _require_no_wrapper(x, torch)
+    if _has_operators(x, torch):
+        why = f"is a {type(x).__name__}, which has operators of its own (`__torch_dispatch__`)"
+        raise Unusable(why, "pass the plain tensor that it holds")
+    if torch.nn.parameter.is_lazy(x):
+        raise Unusable("is not initialised", "run its module once, or give it a shape")
     if x.is_nested:
         raise Unusable("is a nested tensor", "pass one of `x.unbind()`, or `x.to_padded_tensor(0)`")
     if x.layout is not torch.strided:
@@ -132,41 +143,25 @@ def _require_plain(x: Any, torch: Any) -> None:
     _require_no_gradient(x, torch)
     if x.is_neg():
         raise Unusable("is a lazily negated view", "pass `x.resolve_neg()`")
-    if x._is_zerotensor():
-        raise Unusable("is zeros without memory", "pass `x.clone()`")
 
 
 def _require_plain_thread(torch: Any) -> None:
     """Operators are run now, not recorded."""
+    from tcsym.runtime.torch_internals import modes
+
     if torch.jit.is_tracing():
         raise Unusable("is given while torch.jit.trace records operators", _OPERATOR)
-    for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+    for mode in modes():
         for cls in type(mode).__mro__:
             if cls.__name__ in _REPLACING:
                 why = f"is given under {cls.__name__}, which {_REPLACING[cls.__name__]}"
                 raise Unusable(why, _OPERATOR)
 
 
-def _require_no_wrapper(x: Any, torch: Any) -> None:
-    functorch = torch._C._functorch
-    if functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x):
-        raise Unusable("is a batch that torch.func.vmap hides", _TRANSFORM)
-    if functorch.is_gradtrackingtensor(x):
-        raise Unusable("is being differentiated by torch.func (grad, vjp, jvp)", _TRANSFORM)
-    if functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x):
-        raise Unusable("is a wrapper of torch.func.functionalize", _OPERATOR)
-    if torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
-        why = f"is a {type(x).__name__}, which has operators of its own (`__torch_dispatch__`)"
-        raise Unusable(why, "pass the plain tensor that it holds")
-    if torch.nn.parameter.is_lazy(x):
-        raise Unusable("is not initialised", "run its module once, or give it a shape")
-
-
 def _require_no_gradient(x: Any, torch: Any) -> None:
     if x.requires_grad and torch.is_grad_enabled():
         raise Unusable("requires a gradient, which this kernel cannot record", _GRADIENT)
-    forward = sys.modules["torch.autograd.forward_ad"]
-    if may_have_tangents(torch) and forward.unpack_dual(x).tangent is not None:
+    if not thread.is_below and has_tangent(x):
         raise Unusable(
             "has a tangent of forward differentiation, which this kernel would drop",
             "pass `torch.autograd.forward_ad.unpack_dual(x).primal`",

@@ -101,8 +101,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         lambda k: torch.func.functionalize(lambda x: k(torch.ones(6), torch.ones(6), out=x))(
             torch.ones(6)
         ),
-        "functionalize",
-        "",
+        "no memory",
+        "without `out=`",
     ),
     "dual tensors, out": (lambda k: _dual(k, out=torch.ones(6)), "tangent", "primal"),
     "subclass without memory, out": (
@@ -111,9 +111,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         "plain tensor",
     ),
     "freed": (_freed, "no memory", ""),
-    "zeros without memory": (
-        lambda k: k(torch._efficientzerotensor(6), torch.ones(6)),
-        "without memory",
+    "zeros without memory, out": (
+        lambda k: k(torch._efficientzerotensor(6), torch.ones(6), out=torch.ones(6)),
+        "no memory",
         "x.clone()",
     ),
     "nested": (_nested, "nested", "unbind"),
@@ -167,6 +167,7 @@ SERVED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     ),
     "dual tensors": (_dual, [1] * 6),
     "jvp": (lambda k: _captured(lambda f: torch.func.jvp(f, (X,), (X,))[1])(k), 12),
+    "zeros without memory": (lambda k: k(torch._efficientzerotensor(6), X), [1] * 6),
     "subclass": (lambda k: k(X.clone().as_subclass(Loud), X), [2] * 6),
     "parameter": (lambda k: torch.no_grad()(k)(torch.nn.Parameter(X.clone()), X), [2] * 6),
 }
@@ -201,6 +202,20 @@ def test_native_entries_serve_after_modes_ended() -> None:
     with pytest.raises(AssertionError, match="FakeTensors"):  # torch's: plain tensors among fakes
         _under_fake_mode(kernel)
     assert python_frames(lambda: kernel(X, X)) == []
+
+
+def test_without_torchs_internals_the_operator_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcsym.runtime import torch_internals
+
+    monkeypatch.setattr(torch_internals, "_KNOWS", False)
+    assert torch_internals.native_watch() is None
+    add, x = tc.define(SOURCE).add._checked_call, X.clone().requires_grad_()
+    assert add(X, X).tolist() == [2] * 6
+    add(x, x).sum().backward()
+    assert x.grad.tolist() == [2] * 6
+    assert torch.func.vmap(add)(X.expand(3, 6), X.expand(3, 6)).tolist() == [[2] * 6] * 3
+    with pytest.raises(tc.TCTypeError, match="no memory"):
+        _freed(add)
 
 
 # ---- torch.compile

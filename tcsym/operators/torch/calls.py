@@ -20,33 +20,20 @@ from tcsym.runtime.arguments import match_arguments, separated
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
-from tcsym.runtime.torch_views import (
-    element_type,
-    is_transformed,
-    may_have_tangents,
-    needs_operator,
-)
+from tcsym.runtime.torch_internals import is_watched, plain_attributes, transforms
+from tcsym.runtime.torch_views import element_type, has_tangent, stands_for_another, thread
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
 _OPTIONS = ("out", "sizes", "threads")
-_forward = torch.autograd.forward_ad
-_transforms = torch._C._are_functorch_transforms_active
-_modes = torch._C._len_torch_dispatch_stack
-_traces = torch._C._is_tracing
 _casts = torch.is_autocast_enabled
-
-
-def _is_undisturbed() -> bool:
-    """torch neither traces nor transforms nor watches operators in this thread now, nor chooses
-    their types."""
-    moves = _forward._current_level >= 0 and may_have_tangents(torch)
-    return not (moves or _transforms() or _modes() or _traces() or _casts("cpu") or _casts("cuda"))
 
 
 def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """The call's result, or NotImplemented where it is the kernel's own to serve or to refuse."""
-    if not kwargs and torch.is_grad_enabled() and _is_undisturbed():
+    if thread.is_below:
+        return NotImplemented
+    if not (kwargs or is_watched() or _casts("cpu") or _casts("cuda")) and torch.is_grad_enabled():
         needs = [x.requires_grad if type(x) in _PLAIN else None for x in args]
         record = kernel._recorded.get(tuple(needs))
         if record is not None:
@@ -54,7 +41,7 @@ def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any])
             if type(result) is not tuple:
                 return result
             return packed(kernel._plan.output_names, result)
-    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
+    with plain_attributes():
         return _any_call(kernel, args, kwargs)
 
 
@@ -68,20 +55,20 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     is_recorded = torch.is_grad_enabled() and any(_requires_grad(x) for x in tensors)
     given, sizes = separated(plan, given, kwargs.get("sizes"))
     arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
-    moves = may_have_tangents(torch)
-    is_operator = moves or any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
+    wrapped = any(stands_for_another(x, torch) for x in tensors)
+    is_operator = wrapped or is_watched() or _is_cast(plan, given)
     if not (is_operator or is_recorded) or any(x is None for x in arguments):
         return NotImplemented
     made = operator_of(kernel)
-    is_plain = not is_operator and _is_undisturbed()
+    kinds = transforms()
     proxy = next((x for x in tensors if isinstance(x, torch.fx.Proxy)), None)
     serve: Callable[..., Any]
     if proxy is not None:
         serve = _traced(proxy, made.packet.default)
-    elif moves or any(is_transformed(x, torch) for x in tensors):
-        serve = made.differentiate if _is_differentiated(tensors) else made.transform
+    elif (wrapped and kinds and kinds[-1] != "Functionalize") or any(map(has_tangent, tensors)):
+        serve = made.differentiate if is_recorded else made.transform
     else:
-        serve = made.record if is_plain else made.packet
+        serve = made.packet if is_operator else made.record
     result = serve(*arguments, *given_sizes(plan, sizes, torch.SymInt))
     if len(plan.outputs) < 2:
         return result
@@ -91,13 +78,6 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 def _traced(proxy: Any, operator: Any) -> Callable[..., Any]:
     """The operator as a node of the graph that torch.fx records."""
     return lambda *args: proxy.tracer.create_proxy("call_function", operator, args, {})
-
-
-def _is_differentiated(tensors: Sequence[Any]) -> bool:
-    """The innermost of the transforms of torch.func that work on these is for gradients."""
-    level = torch._C._functorch.maybe_get_level
-    inner = max(level(x) for x in tensors)
-    return any(x.requires_grad for x in tensors if level(x) == inner)
 
 
 def _requires_grad(x: Any) -> bool:

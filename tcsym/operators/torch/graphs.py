@@ -15,7 +15,7 @@ from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import keeping_operator, operator_of
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.plan import Parameter
-from tcsym.runtime.torch_views import may_have_tangents
+from tcsym.runtime.torch_internals import has_dual_level, transforms
 
 _results: dict[str, Any] = {}  # by operators that give several
 
@@ -66,10 +66,7 @@ def _is_differentiated() -> bool:
 
     Then the graph ends, and the call runs as outside of graphs.
     """
-    functorch = torch._C._functorch
-    kinds = functorch.TransformType.Grad, functorch.TransformType.Jvp
-    stack = functorch.get_interpreter_stack() or ()
-    return may_have_tangents(torch) or any(level.key() in kinds for level in stack)
+    return has_dual_level() or not {"Grad", "Jvp"}.isdisjoint(transforms())
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -90,13 +87,11 @@ def _given(kernel: Called) -> Given:
 def _operator(kernel: Called, needs: tuple[bool, ...]) -> tuple[str, int, int]:
     """Its name, now that it is registered, how many results it has, and the kernel of them."""
     outputs = kernel._plan.output_names
-    recorded = any(needs) and not kernel.program.inouts
-    if recorded:
-        name = keeping_operator(kernel, needs)
+    if any(needs) and not kernel.program.inouts:
+        name, n_results = keeping_operator(kernel, needs)
     else:
         operator_of(kernel)
-        name = operator_name(kernel)
+        name, n_results = operator_name(kernel), len(outputs)
     if len(outputs) > 1:
         _results[name] = results_type(outputs)
-    schema = getattr(torch.ops.tcsym, name).default._schema
-    return name, len(schema.returns), len(outputs)
+    return name, n_results, len(outputs)

@@ -19,7 +19,7 @@ from tcsym.operators.called import Called, operator_name
 from tcsym.operators.shapes import result_shapes, shape_view
 from tcsym.operators.torch.gradients import Keeping, Recorder, run
 from tcsym.operators.torch.symbols import TorchSymbols
-from tcsym.runtime.torch_views import element_type
+from tcsym.runtime.torch_views import element_type, thread
 from tcsym.types import DType
 
 _library = torch.library.Library("tcsym", "FRAGMENT")
@@ -42,7 +42,7 @@ class Operator(Struct, frozen=True, eq=False):
 
 _of_kernel: WeakKeyDictionary[Called, Operator] = WeakKeyDictionary()
 _of_name: dict[str, Operator] = {}
-_keeping: dict[str, str] = {}  # operators with what gradients need among their results
+_keeping: dict[str, tuple[str, int]] = {}  # names, and of which operators with how many results
 
 
 def operator_of(kernel: Called) -> Operator:
@@ -58,23 +58,25 @@ def operator_of(kernel: Called) -> Operator:
     return found
 
 
-def keeping_operator(kernel: Called, needs: tuple[bool, ...]) -> str:
-    """Name of the operator that graphs call where these inputs need a gradient: behind the kernel's
-    results it may have others, which the gradient takes. Errors: DerivativeError."""
+def keeping_operator(kernel: Called, needs: tuple[bool, ...]) -> tuple[str, int]:
+    """Name of the operator that graphs call where these inputs need a gradient, with how many
+    results: behind the kernel's own it may have some that the gradient takes. Errors:
+    DerivativeError."""
     plain = operator_name(kernel)
     name = f"{plain}_keeping_{''.join('01'[need] for need in needs)}"
     if name not in _keeping:
         keeping = Keeping(kernel, saving=True, needs=needs)
         if keeping.called is kernel:
             operator_of(kernel)
-            _keeping[name] = plain
+            _keeping[name] = plain, keeping.n_outputs
         else:
-            _keeping[name] = _registered_keeping(keeping, name)
+            _keeping[name] = name, _registered_keeping(keeping, name)
     return _keeping[name]
 
 
-def _registered_keeping(keeping: Keeping, name: str) -> str:
+def _registered_keeping(keeping: Keeping, name: str) -> int:
     called, n = keeping.called, keeping.n_inputs
+    n_results = len(called.program.outputs)
 
     def fake(*args: Any) -> tuple[Any, ...]:
         return _without_data(called, args[:n], keeping.sizes(args)[1])
@@ -82,9 +84,9 @@ def _registered_keeping(keeping: Keeping, name: str) -> str:
     def batch(info: Any, in_dims: Sequence[int | None], *args: Any) -> Any:
         return _batch(called, in_dims, keeping.of_batch(in_dims, args))
 
-    _define(name, keeping.kernel, len(called.program.outputs), keeping.forward, fake)
+    _define(name, keeping.kernel, n_results, keeping.forward, fake)
     _differentiate(name, keeping.setup, keeping.backward, batch)
-    return name
+    return n_results
 
 
 def _registered(kernel: Called, name: str) -> Operator:
@@ -130,9 +132,22 @@ def _registered(kernel: Called, name: str) -> Operator:
 def _define(name: str, kernel: Called, n_results: int, run: Any, fake: Any) -> Any:
     """The operator of this name, with the arguments of `kernel`."""
     _library.define(name + _schema(kernel, n_results), tags=_tags())
-    _library.impl(name, run, "CompositeExplicitAutograd")
+    _library.impl(name, _below(run), "CompositeExplicitAutograd")
     torch.library.register_fake(f"tcsym::{name}", fake, lib=_library)
     return getattr(torch.ops.tcsym, name)
+
+
+def _below(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run`, of which torch has no more to know."""
+
+    def inner(*args: Any) -> Any:
+        before, thread.is_below = thread.is_below, True
+        try:
+            return run(*args)
+        finally:
+            thread.is_below = before
+
+    return inner
 
 
 def _differentiate(name: str, setup: Any, backward: Any, batch: Any) -> None:

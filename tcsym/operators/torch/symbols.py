@@ -8,6 +8,7 @@ from functools import reduce
 import torch
 
 from tcsym.operators.shapes import Size, Symbols, Truth
+from tcsym.runtime.torch_internals import require
 
 
 class TorchSymbols(Symbols):
@@ -36,4 +37,4 @@ class TorchSymbols(Symbols):
         return torch.sym_not(truth)
 
     def require(self, truth: Callable[[], Truth], text: str) -> None:
-        torch._check(truth(), lambda: text)
+        require(truth(), lambda: text)

@@ -264,9 +264,9 @@ def device_array(x: np.ndarray[Any, Any], number: int = 0) -> DeviceArray:
 def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
     """Uninitialised, in the library's kind of array if it has the type."""
     if library == "torch":
-        from tcsym.runtime.torch_views import empty_tensor
+        from tcsym.runtime.torch_views import empty_on_device
 
-        return empty_tensor(shape, dtype, sys.modules["torch"], place)
+        return empty_on_device(shape, dtype, sys.modules["torch"], place)
     if library == "cupy" and dtype is not DType.BFLOAT16:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(place.number):
