@@ -99,6 +99,19 @@ def test_types_are_the_texts_where_torch_chooses_them() -> None:
         assert layer(x.bfloat16(), w, b).dtype is torch.float64
 
 
+@pytest.mark.parametrize("record", [lambda f: f, torch.compile, torch.func.jacrev])
+def test_errors_are_of_the_text_that_was_called(record: Any) -> None:
+    """Not of the one that keeps more for gradients, which nobody has seen."""
+    torch._dynamo.reset()
+    soft = tc.define(
+        "def soft(float(N,D) X, float(D) G) -> (Y) {"
+        " E(n,d) = exp(X(n,d)) S(n) +=! E(n,d) Y(n,d) = G(d) * E(n,d) / S(n) }"
+    ).soft
+    assert soft.saving().program.name == "soft_saving"
+    with pytest.raises(Exception, match="soft: `G` has size 2 on axis 0"):
+        record(soft)(torch.ones(2, 3, requires_grad=True), torch.ones(2))
+
+
 def test_module() -> None:
     from tcsym.torch import Layer
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tcsym.errors import TCError
 from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
 from tcsym.operators.forward import forward_of
@@ -95,7 +96,10 @@ def _members(kernel: Called, made: Backward, again: Backward | None) -> dict[str
     before, after = (None,) * (only or 0), (None,) * (len(wanted) - 1 - (only or 0))
 
     def forward(ctx: Any, *args: Any) -> Any:
-        output = saving._entry(*args)
+        try:
+            output = saving._entry(*args)
+        except TCError as error:
+            raise own_error(kernel, args, error) from None
         if single:
             ctx.save_for_backward(*keep((*args, output)))
             return output
@@ -120,16 +124,19 @@ def _sized_members(kernel: Called, made: Backward, again: Backward | None) -> di
     """As `_members`, of a call that has sizes of its own behind its inputs, or keeps steps."""
     program, saving, n = kernel.program, made.saving, len(kernel.program.inputs)
     keep = _taking((*made.kept, *(again.kept if again else ())))
-    n_kept, given = len(made.kept), _given_results(kernel)
+    n_kept, own = len(made.kept), _given_results(kernel)
     none = (None,) * len(program.free_sizes)
 
     def forward(ctx: Any, *args: Any) -> Any:
         ctx.sizes = made.sizes_of(program, args[:n], args[n:], TorchSymbols)
-        args = (*args[:n], *made.given(program, ctx.sizes))
-        output = run(saving, n, args, saving.program.free_sizes)
+        given = (*args[:n], *made.given(program, ctx.sizes))
+        try:
+            output = run(saving, n, given, saving.program.free_sizes)
+        except TCError as error:
+            raise own_error(kernel, args, error) from None
         results = output if isinstance(output, tuple) else (output,)
         ctx.save_for_backward(*keep((*args[:n], *results)))
-        return output if saving is kernel else given(results)
+        return output if saving is kernel else own(results)
 
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved, used = ctx.saved_tensors, made
@@ -182,7 +189,10 @@ class Keeping:
 
     def forward(self, *args: Any) -> tuple[Any, ...]:
         given = (*args[: self.n_inputs], *self.sizes(args)[1])
-        output = run(self.called, self.n_inputs, given, self.called.program.free_sizes)
+        try:
+            output = run(self.called, self.n_inputs, given, self.called.program.free_sizes)
+        except TCError as error:
+            raise own_error(self.kernel, args, error) from None
         return tuple(output) if isinstance(output, tuple) else (output,)
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: tuple[Any, ...]) -> None:
@@ -265,3 +275,13 @@ def run(called: Called, n_inputs: int, args: tuple[Any, ...], names: Sequence[st
     own = {n: sizes[n] for n in called.program.free_sizes}
     given, left = called.program.arguments(args[:n_inputs], own)
     return called._entry(*given, **({"sizes": left} if left else {}))
+
+
+def own_error(kernel: Called, args: tuple[Any, ...], error: TCError) -> TCError:
+    """What a call of the kernel itself says where one that keeps more failed by `error`: the caller
+    knows its text."""
+    try:
+        run(kernel, len(kernel.program.inputs), args, kernel.program.free_sizes)
+    except TCError as own:
+        return own
+    return error
