@@ -50,6 +50,17 @@ def two_states() -> Kernel:
     return kernel("two", "B T", buffers, body)
 
 
+def backwards(order: str = "rows") -> Kernel:
+    """Y[b, N - 1 - t] += Y[b, N - t], or with rows from last to first side by side in memory."""
+    rows, steps = v("B N")
+    if order == "rows":
+        at, last, shape = (B, steps - T - 1), (B, steps - T), (rows, steps + 1)
+    else:
+        at, last, shape = (T + 1, rows - B - 1), (T, rows - B - 1), (steps + 1, rows)
+    step = par("b", "B", st("Y", at, op("add", rd("Y", *at), rd("Y", *last))))
+    return kernel("backwards", "B N", [buf("Y", shape)], seq("t", "N", step))
+
+
 def interchanged(k: Kernel) -> bool:
     out = interchange_scans(k, Names.of(k), False)
     verify(out)
@@ -68,6 +79,15 @@ def test_results_are_kept(make, target: str) -> None:
 def test_rows_go_outside_where_steps_run_along_memory() -> None:
     assert interchanged(scan()) and interchanged(scan(2)) and interchanged(two_states())
     assert not interchanged(scan(order="steps"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_memory_may_run_backwards(target: str) -> None:
+    assert interchanged(backwards()) and not interchanged(backwards("steps"))
+    for k in (backwards(), backwards("steps")):
+        out = map_cpu(k, TARGETS[target], Options()).kernel
+        for b, n in [(0, 3), (3, 0), (1, 1), (17, 6)]:
+            assert_same(k, out, {"B": b, "N": n})
 
 
 def test_what_steps_share_may_lie_side_by_side() -> None:

@@ -325,13 +325,14 @@ def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
     with a row. Where steps store nothing anew, something they read moves so with the scan."""
     moved = [a for a in accesses(scan.body) if _moves(kernel, a, scan.variable)]
     stores = [a for a in moved if a.written]
-    along = [_stride(kernel, a, scan.variable) == ONE for a in stores or moved]
-    across = any(_stride(kernel, a, r.variable) == ONE for a in moved for r in rows)
+    along = [_is_unit(kernel, a, scan.variable) for a in stores or moved]
+    across = any(_is_unit(kernel, a, r.variable) for a in moved for r in rows)
     return (all(along) if stores else any(along)) and not across
 
 
-def _stride(kernel: Kernel, a: Access, variable: str) -> Index | None:
-    return stride(kernel.buffer(a.buffer), a.subscripts, variable)
+def _is_unit(kernel: Kernel, a: Access, variable: str) -> bool:
+    """It moves to a neighbour, forwards or backwards."""
+    return stride(kernel.buffer(a.buffer), a.subscripts, variable) in (ONE, -ONE)
 
 
 def _moves(kernel: Kernel, a: Access, variable: str) -> bool:
