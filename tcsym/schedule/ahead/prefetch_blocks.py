@@ -17,52 +17,67 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, TRUE, ZERO, Index, ge
 from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, block
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, Update, block
 from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.names import Names, renamed_loops
-from tcsym.schedule.analysis.separable import Separable
 from tcsym.target.machine import Machine
 
-MOST_LINES = 4  # of an iteration
+MOST_LINES = 8  # of a vector
 FAR_CACHES = 4  # second caches that an image fills
 
 
 def next_block(
-    kernel: Kernel, one: Separable, rows: Loop, after: Index, lanes: int, line_bytes: int
+    kernel: Kernel,
+    x: Update,
+    window: tuple[Loop, ...],
+    place: Mapping[str, Index],
+    loops: tuple[Loop, Loop],
+    machine: Machine,
+    lanes: int,
+    vectors: int = 1,
 ) -> tuple[Prefetch, ...]:
-    """What a vector of row `after` of the windows reads first, in terms of the inner loops."""
+    """What `vectors` of `lanes` points read from `place` on and no rows before that have read.
+
+    window: the loops around `x` that are inside of the point. loops: over rows and columns of
+    points; `place` has values of both.
+    """
     found: list[Prefetch] = []
-    for r in dict.fromkeys(loads(one.update.value)):
-        found += _lines(kernel, one, r, rows, after, lanes, line_bytes)
-    return tuple(found) if len(found) <= MOST_LINES else ()
+    for r in dict.fromkeys(loads(x.value)):
+        found += _lines(kernel, r, window, place, loops, machine.line_bytes, lanes * vectors)
+    return tuple(found) if len(found) <= MOST_LINES * vectors else ()
 
 
 def _lines(
     kernel: Kernel,
-    one: Separable,
     r: Read,
-    rows: Loop,
-    after: Index,
-    lanes: int,
+    window: tuple[Loop, ...],
+    place: Mapping[str, Index],
+    loops: tuple[Loop, Loop],
     line_bytes: int,
+    points: int,
 ) -> list[Prefetch]:
+    rows, columns = (x.variable for x in loops)
     b = kernel.buffer(r.tensor)
     subscripts = [s for s in r.subscripts if isinstance(s, Index)]
-    moving = [d for d, s in enumerate(subscripts) if rows.variable in s.variables()]
+    moving = [d for d, s in enumerate(subscripts) if rows in s.variables()]
     if b.space != "argument" or len(subscripts) < len(r.subscripts) or len(moving) != 1:
         return []
-    last = [eliminate(s, one.first, True) for s in subscripts]
-    at = [s and eliminate(s, one.second, False) for s in last]
     (d,) = moving
-    step = subscripts[d].coefficient(rows.variable)
-    span = subscripts[-1].coefficient(one.inner[-1].variable) * lanes * b.dtype.bytes
+    down = tuple(y for y in window if y.variable in subscripts[d].variables())
+    along = tuple(y for y in window if y not in down)
+    if any(y.variable in s.variables() for y in along for s in subscripts[:-1]):
+        return []  # each iteration reads other rows
+    last = [eliminate(s, down, True) for s in subscripts]
+    at = [s and eliminate(s, along, False) for s in last]
+    step = subscripts[d].coefficient(rows)
+    span = subscripts[-1].coefficient(columns) * points * b.dtype.bytes
     if any(s is None for s in at) or step <= 0 or span < line_bytes or d == len(at) - 1:
         return []
-    place = [substitute(s, {rows.variable: after}) for s in at if s is not None]
+    first = [substitute(s, place) for s in at if s is not None]
     line = line_bytes // b.dtype.bytes
     offsets = [k * line for k in range(span // line_bytes)]
     lines = [
-        (*place[:d], place[d] - k, *place[d + 1 : -1], place[-1] + x)
+        (*first[:d], first[d] - k, *first[d + 1 : -1], first[-1] + x)
         for k in range(step)
         for x in offsets
     ]

@@ -120,7 +120,7 @@ def _separated(
     kernel: Kernel, nest: str, lanes: int, setting: Setting, whole: bool
 ) -> tuple[Kernel, tuple[str, ...], tuple[Prefetch, ...]]:
     """The nest in two parts, the outermost loops of what is left to schedule, and `ahead`."""
-    names, line = setting.names, setting.machine.line_bytes
+    names = setting.names
     band = band_of(find_loop(kernel.body, nest))
     found = separable(kernel, band)
     if all(is_small(x) for x in found):
@@ -147,8 +147,13 @@ def _separated(
     kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names, whole)
     filled = all_of(ge(extent(x), 1) for x in inner)
     node = conditional(filled, _around(outer, blocks))
-    after = rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])
-    ahead = tuple(x for one in found for x in next_block(kernel, one, rows, after, lanes, line))
+    place = {rows.variable: rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])}
+    loops, machine = (rows, inner[-1]), setting.machine
+    ahead = tuple(
+        x
+        for one in found
+        for x in next_block(kernel, one.update, one.around, place, loops, machine, lanes)
+    )
     return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
 
 
