@@ -1,10 +1,11 @@
 """Blocks of rows of windows -> the same, fetching the next block's image while memory is idle.
 
-The side across the rows reads the image; the side along them reads what that left in the first
-cache. So the second loop over a block fetches, row by row, what the first will read in the next
-block and has not read yet. It does so where the image is several times the second cache: out of
-that, the fetches cost more than they save. Nor do they pay where a vector reads less than a line of
-a row, as windows do that move by one element.
+Of separable windows, the side across the rows reads the image; the side along them reads what that
+left in the first cache. So the second loop over a block fetches, row by row, what the first will
+read in the next block and has not read yet. A register tile of windows fetches what the tile below
+it reads first. They do so where the image is several times the second cache: out of that, the
+fetches cost more than they save. Nor do they pay where a vector of one row alone reads less than a
+line, as windows do that move by one element.
 """
 
 from __future__ import annotations
