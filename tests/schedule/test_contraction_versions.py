@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tcsym.compiler import analyse
-from tcsym.index.expr import ONE, var
+from tcsym.index.expr import ONE, Index, var
 from tcsym.index.values import holds
 from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch
 from tcsym.ir.traverse import walk
@@ -128,6 +128,19 @@ def test_operands_in_place_are_fetched_ahead_where_steps_are_far_apart() -> None
         )  # whole tiles, narrow ones of all rows, or not, ragged
         for x in ahead:
             assert any(s.constant == STEPS_AHEAD for s in x.read.subscripts)
+
+
+def test_lines_of_the_next_channel_are_fetched_where_windows_slide_along_memory() -> None:
+    """That is two windows of unknown size later, which are taken to have 9 points."""
+    source = """def f(float(C,H,W) I, float(M,C,KH,KW) F) -> (O) {
+  O(m,h,w) +=! I(c,h+kh,w+kw) * F(m,c,kh,kw)
+}"""
+    k = map_cpu(schedule_program(analyse(source)["f"], Options(), {}).kernel, AVX2, Options())
+    ahead = [x.read for x, _ in walk(k.kernel.body) if isinstance(x, Prefetch)]
+    assert ahead and {x.tensor for x in ahead} == {"I"}
+    channel, row, first = ahead[0].subscripts
+    assert isinstance(channel, Index) and isinstance(first, Index) and channel.constant == 2
+    assert [x.subscripts for x in ahead[:2]] == [(channel, row, first + x) for x in (0, 16)]
 
 
 def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:

@@ -106,7 +106,7 @@ def schedule_contraction(
     if overlapping:
         return kernel
     if not setting.options.pack:
-        kernel = prefetch_steps(kernel, frozenset(left))
+        kernel = prefetch_steps(kernel, frozenset(left), setting.machine.line_bytes)
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
     masked = not setting.options.pack
