@@ -18,8 +18,10 @@ from tcsym.errors import ERROR_KINDS, InitError, TCError
 from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.infer_bounds import (
     Points,
+    in_int32,
     points_of,
     points_of_given,
+    product_of_sizes,
     read_bounds,
     write_checks,
 )
@@ -27,6 +29,7 @@ from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_init import Access, Initialised, Place, Written
 from tcsym.frontend.infer_messages import (
+    CONVERTED,
     NARROW,
     narrowed_by_reads,
     out_of_range,
@@ -36,10 +39,12 @@ from tcsym.frontend.infer_messages import (
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
 from tcsym.frontend.program import (
+    Binary,
     Check,
     For,
     Given,
     If,
+    IndexValue,
     Item,
     Program,
     Range,
@@ -142,13 +147,14 @@ class _Finish(Struct):
         if not placed.defines:
             found += one.accumulation()
         domain = tuple(one.position(r) for r in placed.domain)
-        value = visit_reads(s.value, Path(), one.read)
+        value = visit_reads(s.value, Path(), one.read, one.size_arithmetic)
         exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
         given = tuple(
             Given(g.name, visit_reads(g.value, Path(), partial(one.read_given, g))) for g in s.given
         )
         found += one.checks
-        self.report(sorted(found, key=lambda c: (c.span.line, c.span.column)))
+        found.sort(key=lambda c: (c.span.line, c.span.column))
+        self.report([*found, *one.products])
         return Statement(
             placed.name,
             s.target,
@@ -189,6 +195,7 @@ class _OneStatement(Struct):
     placed: Placed
     written: Written
     checks: list[Check] = field(default_factory=list)
+    products: list[Check] = field(default_factory=list)  # inner ones first
 
     def exists(self, read: Read, path: Path) -> Read:
         """An `exists` read is bounds-checked but needs no written element (E5)."""
@@ -220,6 +227,15 @@ class _OneStatement(Struct):
         checks, unwritten = self._init(read.tensor, places, points)
         self.checks += [replace(c, span=read.span) for c in checks]
         return read if unwritten is None else replace(read, unwritten=unwritten)
+
+    def size_arithmetic(self, e: Binary | IndexValue, path: Path) -> None:
+        """What is computed of sizes alone in int32 fits it (E4)."""
+        span = e.span if isinstance(e, Binary) else self.placed.statement.span
+        value = product_of_sizes(e, self.finish.facts)
+        condition = TRUE if value is None else in_int32(value, self.placed, path)
+        if value is not None and condition != TRUE:
+            message = f"`{plain_index(value)}` does not fit int32, the type of sizes"
+            self.products.append(Check("size", condition, message, CONVERTED, span))
 
     def position(self, r: Range) -> Range:
         """The range with what is to be checked of the reads in a scattered subscript."""

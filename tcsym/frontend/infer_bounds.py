@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tcsym.frontend.affine import as_index
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
     Interval,
@@ -24,7 +25,7 @@ from tcsym.frontend.infer_forms import (
 from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
-from tcsym.frontend.program import Check, Given
+from tcsym.frontend.program import Binary, Check, Given, IndexValue
 from tcsym.index.expr import (
     FALSE,
     TRUE,
@@ -36,12 +37,14 @@ from tcsym.index.expr import (
     condition_variables,
     eq,
     ge,
+    has_product,
     lt,
     negate,
     var,
 )
 from tcsym.index.quasi_affine import is_quasi_affine
 from tcsym.index.values import conjuncts
+from tcsym.types import DType
 
 
 class Points(Struct, frozen=True):
@@ -220,3 +223,27 @@ def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[C
             message = out_of_range(s.target, d, e, extent, condition)
             found.append(Check("bounds", condition, message, NARROW, s.span))
     return found
+
+
+# ---- values
+
+
+def product_of_sizes(e: Binary | IndexValue, facts: Facts) -> Index | None:
+    """The exact value of `e`, if it is an int32 computed of sizes alone, with products of them.
+
+    Sums alone reach 2**31 only where a size nearly does.
+    """
+    if e.dtype is not DType.INT32:
+        return None
+    if isinstance(e, Binary) and (e.op not in ("add", "sub", "mul") or as_index(e.right) is None):
+        return None  # a long sum is looked through only where it ends in a size
+    value = as_index(e)
+    is_one = value is not None and value.variables() <= frozenset(facts.sizes)
+    return value if value is not None and is_one and has_product(value) else None
+
+
+def in_int32(value: Index, placed: Placed, path: Path) -> Condition:
+    """That `value` fits, where guards do not say so."""
+    known = Path(all_of((*placed.conditions, path.condition)))
+    sides = (DType.INT32.highest - value, value - DType.INT32.lowest)
+    return all_of(ge(s, 0) for s in sides if not (known.implies(s) or is_nonnegative(s)))

@@ -30,6 +30,9 @@ def out_of_range(tensor: str, d: int, e: Index, extent: Index, condition: Condit
 
 
 NARROW = "restrict the range with `where`, or guard the access with `condition ? … : …`"
+CONVERTED = (
+    "convert sizes before they are multiplied, as `float(H)*float(W)` or `int64(H)*int64(W)`"
+)
 
 
 def narrowed_by_reads(

@@ -79,38 +79,42 @@ def is_exact_in_int32(c: Condition) -> bool:
 
 
 Visit = Callable[[Read, Path], Read]
+Note = Callable[[Binary | IndexValue, Path], None]
 
 
-def visit_reads(e: Expr, path: Path, visit: Visit) -> Expr:
-    """`e` with each read, outer ones first, replaced by what `visit` makes of it."""
+def visit_reads(e: Expr, path: Path, visit: Visit, note: Note = lambda e, path: None) -> Expr:
+    """`e` with each read, outer ones first, replaced by what `visit` makes of it. note: is told of
+    arithmetic, inner operations first."""
+
+    def visited(x: Expr, path: Path = path) -> Expr:
+        return visit_reads(x, path, visit, note)
+
     match e:
-        case Const() | IndexValue():
+        case Const():
+            return e
+        case IndexValue():
+            note(e, path)
             return e
         case Read():
             seen = visit(e, path)
-            inner = tuple(
-                s if isinstance(s, Index) else visit_reads(s, path, visit) for s in seen.subscripts
-            )
+            inner = tuple(s if isinstance(s, Index) else visited(s) for s in seen.subscripts)
             return replace(seen, subscripts=inner)
         case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=visit_reads(x, path, visit))
+            return replace(e, operand=visited(x))
         case Binary(op, a, b, _):
-            left = visit_reads(a, path, visit)
+            left = visited(a)
             beyond = path.where(a, op == "and") if op in ("and", "or") else path
-            return replace(e, left=left, right=visit_reads(b, beyond, visit))
+            right = visited(b, beyond)
+            note(e, path)
+            return replace(e, left=left, right=right)
         case Compare(_, a, b):
-            return replace(e, left=visit_reads(a, path, visit), right=visit_reads(b, path, visit))
+            return replace(e, left=visited(a), right=visited(b))
         case Select(c, a, b, _):
-            condition = visit_reads(c, path, visit)
-            then = visit_reads(a, path.where(c, True), visit)
-            return replace(
-                e,
-                condition=condition,
-                then=then,
-                orelse=visit_reads(b, path.where(c, False), visit),
-            )
+            condition, then = visited(c), visited(a, path.where(c, True))
+            orelse = visited(b, path.where(c, False))
+            return replace(e, condition=condition, then=then, orelse=orelse)
         case Call(_, args):
-            return replace(e, args=tuple(visit_reads(x, path, visit) for x in args))
+            return replace(e, args=tuple(visited(x) for x in args))
         case _:
             assert_never(e)
 
