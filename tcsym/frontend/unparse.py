@@ -7,8 +7,8 @@ program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,12 +18,14 @@ from tcsym.frontend.affine import as_index
 from tcsym.frontend.canonical import canonical_hash
 from tcsym.frontend.check import resolve
 from tcsym.frontend.check_index import note_divisors
+from tcsym.frontend.half import is_half
 from tcsym.frontend.infer import infer
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_walk import place, placed_statements
+from tcsym.frontend.interpret_values import identity
 from tcsym.frontend.literals import round_to
-from tcsym.frontend.names import written_plainly
+from tcsym.frontend.names import Names, names_in, written_plainly
 from tcsym.frontend.parser import parse
 from tcsym.frontend.program import (
     Binary,
@@ -47,7 +49,7 @@ from tcsym.frontend.program import (
     rebuilt,
     statements,
 )
-from tcsym.frontend.rename import Rewriting, S
+from tcsym.frontend.rename import Kind, Rewriting, S
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
@@ -58,6 +60,7 @@ from tcsym.frontend.resolved import (
     Variable,
 )
 from tcsym.frontend.scope import Scope
+from tcsym.frontend.unparse_expressions import is_half_value
 from tcsym.frontend.unparse_text import StatementText, header_lines, item_lines, statement_text
 from tcsym.index.expr import Choose, FloorDiv, Index, Mod, atom_parts, var
 from tcsym.types import DType
@@ -73,9 +76,9 @@ def source_of(program: Program, *, free_order: bool = False) -> Program:
     """`program` as its text is read back, with this text as its source.
 
     Names that inlining made become plain ones. free_order: reduced variables may be met in any
-    order; else ranges say it where the text alone would not. Errors: those of inference;
-    TCSyntaxError beyond the limits of a text; TCTypeError where a half type accumulates what is
-    computed in float, which no text says.
+    order; else ranges say it where the text alone would not. A half type accumulates what is
+    computed in float through a temporary: no text says it otherwise. Errors: those of inference;
+    TCSyntaxError beyond the limits of a text.
     """
     return _Unparse.of(program).run(free_order, program.filename)
 
@@ -97,7 +100,7 @@ class _Unparse(Struct, frozen=True):
 
     @staticmethod
     def of(program: Program) -> _Unparse:
-        program = written_plainly(program)
+        program = _through_floats(written_plainly(program))
         items = _Plain().items(program.body)
         program = replace(program, body=items, size_parameters=_dividing(program))
         found = list(statements(items))
@@ -296,6 +299,62 @@ def _bounds(items: Iterable[Item]) -> Iterator[Index]:
                 yield from _bounds(body)
             case If(_, then, orelse):
                 yield from _bounds((*then, *orelse))
+
+
+# ---- halves
+
+
+def _through_floats(program: Program) -> Program:
+    short = {t.name: t for t in program.tensors if is_half(t.dtype)}
+    found = [s for s in statements(program.body) if s.target in short and _sums_floats(s)]
+    if not found:
+        return program
+    names = Names({*names_in(program)})
+    sums = {}
+    for n in dict.fromkeys(s.target for s in found):
+        sums[n] = replace(
+            short[n], name=names.fresh(f"{n}_sum"), dtype=DType.FLOAT32, role="temporary"
+        )
+    body = _ThroughFloats(sums, short).items(program.body)
+    return replace(program, tensors=(*program.tensors, *sums.values()), body=body)
+
+
+def _sums_floats(s: Statement) -> bool:
+    return s.op != "=" and not _has_halves_only(s.value)
+
+
+def _has_halves_only(e: Expr) -> bool:
+    """Whether what is computed in float32 is of a half type in the text."""
+    if isinstance(e, Const) or is_half_value(e):
+        return True
+    inner = () if isinstance(e, Read | Cast | IndexValue) else children(e)
+    parts = inner[1:] if isinstance(e, Select) else inner
+    return bool(parts) and all(map(_has_halves_only, parts))
+
+
+class _ThroughFloats(Rewriting):
+    """sums: for tensors of half types."""
+
+    def __init__(self, sums: Mapping[str, Tensor], short: Mapping[str, Tensor]) -> None:
+        self.sums, self.short = sums, short
+
+    def items(self, items: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        found = (made for item in super().items(items) for made in self._in_parts(item))
+        return cast("tuple[Kind, ...]", tuple(found))
+
+    def _in_parts(self, s: ResolvedItem | Item) -> Iterator[ResolvedItem | Item]:
+        if not isinstance(s, Statement) or s.target not in self.sums or not _sums_floats(s):
+            yield s
+            return
+        whole, long, dtype = s.image, self.sums[s.target], self.short[s.target].dtype
+        before: Expr = Cast(Read(s.target, s.subscripts, dtype), long.dtype)
+        part = replace(s, domain=whole, op="=", initialise=False, exists=(), given=())
+        if s.initialise and s.scattered:  # an extent is known before positions in it are
+            before = Const(identity(s.op, long.dtype), long.dtype)
+        if s.scattered or not s.initialise:
+            yield replace(part, target=long.name, value=before)
+        yield replace(s, target=long.name, initialise=s.initialise and not s.scattered)
+        yield replace(part, value=Cast(Read(long.name, s.subscripts, long.dtype), dtype))
 
 
 # ---- as the front end has it before inference

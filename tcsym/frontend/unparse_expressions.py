@@ -224,7 +224,7 @@ def _candidates(part: Expr, at: Place) -> Iterator[_Candidate]:
 def _may_be_left_out(e: Cast, at: Place) -> bool:
     """Whether an operator can be given the operand of a conversion, which it makes then itself."""
     x = e.operand
-    if at.exact or (at.half and is_half(e)) or _is_news(x, e.dtype):
+    if at.exact or (at.half and is_half_value(e)) or _is_news(x, e.dtype):
         return False
     match x:
         case Const(_, dtype):
@@ -245,7 +245,7 @@ def _same(a: Expr, b: Expr) -> bool:
     return a is b
 
 
-def is_half(e: Expr) -> bool:
+def is_half_value(e: Expr) -> bool:
     """A value of a half type, as it is computed with."""
     match e:
         case Cast(Read(dtype=dtype) | Cast(_, dtype), DType.FLOAT32):
@@ -321,7 +321,9 @@ def _cast_text(e: Cast, at: Place) -> Text:
         ):
             return expression_text(x, EXACT if isinstance(x, Read) else PLAIN)
         return _cast(expression_text(x, Place(meant=dtype_of(x))), dtype_of(x))
-    if (isinstance(x, Read) and at.wide is dtype and _adapts(x, at)) or (at.half and is_half(e)):
+    if (isinstance(x, Read) and at.wide is dtype and _adapts(x, at)) or (
+        at.half and is_half_value(e)
+    ):
         return expression_text(x, replace(at, wide=None))
     if isinstance(x, Const) and x.dtype is not DType.BOOL:
         return _cast(_forced(x, PLAIN), dtype)

@@ -297,12 +297,12 @@ class Kernel:
         What the kernel updates counts as an input and an output, as in `functional`.
         Errors: DerivativeError for what has no gradient; OptionError.
         """
-        from tcsym.kernel.derivatives import gradient_kernel
+        from tcsym.kernel.derivatives import gradient_module
 
         names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
         return self._derived(
             ("grad", names, recompute),
-            lambda: gradient_kernel(self.program, self.settings, names, recompute),
+            lambda: gradient_module([self], names, recompute)._only,
         )
 
     @outside_graphs
@@ -320,7 +320,7 @@ class Kernel:
         names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
         return self._derived(
             ("saving", names, recompute),
-            lambda: saving_kernel(self.program, self.settings, names, recompute),
+            lambda: saving_kernel(self, names, recompute),
         )
 
     @outside_graphs
@@ -334,9 +334,7 @@ class Kernel:
         from tcsym.kernel.derivatives import tangent_kernel
 
         names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
-        return self._derived(
-            ("jvp", names), lambda: tangent_kernel(self.program, self.settings, names)
-        )
+        return self._derived(("jvp", names), lambda: tangent_kernel(self, names))
 
     def _derived(self, key: tuple[Any, ...], make: Callable[[], Kernel]) -> Kernel:
         with self._lock:
@@ -396,7 +394,10 @@ class Kernel:
         """
         from tcsym.kernel.batched import batched_kernel
 
-        return batched_kernel(self, inputs).kernel
+        known = [t.name for t in self.program.inputs]
+        given = known if inputs is None else [inputs] if isinstance(inputs, str) else inputs
+        names = frozenset(given)
+        return self._derived(("batched", names), lambda: batched_kernel(self, names))
 
     def functional(self) -> Kernel:
         """The kernel that leaves its arguments as they are: what this one updates in `Y` is its

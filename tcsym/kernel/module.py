@@ -13,6 +13,7 @@ from tcsym.process.forks import go_first
 
 if TYPE_CHECKING:
     from tcsym.errors import TCWarning
+    from tcsym.frontend.program import Program
     from tcsym.kernel.kernel import Make
     from tcsym.kernel.ready import Ready
     from tcsym.kernel.settings import Settings
@@ -108,19 +109,22 @@ class Module:
         return module_of, (self._settings,)
 
 
-def module_of(settings: Settings) -> Module:
-    """The module of a text. Errors: all of the compile phase, OptionError."""
+def module_of(settings: Settings, programs: Mapping[str, Program] | None = None) -> Module:
+    """The module of a text, of which `programs` are known. Errors: all of the compile phase,
+    OptionError."""
     from tcsym.process.recursion import deep_recursion
 
-    return Module(*deep_recursion(_checked)(settings))
+    return Module(*deep_recursion(_checked)(settings, programs))
 
 
-def _checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
+def _checked(
+    settings: Settings, programs: Mapping[str, Program] | None
+) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
     go_first()
     from tcsym.dispatch.choose import require_one_served
     from tcsym.kernel.serving import Text
 
-    text = Text(settings)
+    text = Text(settings, programs)
     kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
     require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
     return kernels, text.warnings

@@ -1,11 +1,14 @@
-"""A typed program that was made of a kernel's -> a kernel with the settings of that one."""
+"""Typed programs that were made of a kernel's -> kernels with the settings of that one."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.module import Module, module_of
 from tcsym.kernel.serving import Serving
 from tcsym.kernel.settings import Settings
 from tcsym.process.recursion import deep_recursion
@@ -30,3 +33,11 @@ def kernel_of_program(program: Program, settings: Settings) -> Kernel:
         return made
 
     return Kernel(program.name, serving)
+
+
+def module_of_programs(programs: Sequence[Program], settings: Settings, filename: str) -> Module:
+    """Of programs as their texts are read back; `filename` is shown in messages."""
+    own = {n: d for n, d in settings.sizes.items() if any(n in p.sizes for p in programs)}
+    source = "\n".join(p.source for p in programs)
+    given = replace(settings, source=source, filename=filename, sizes=own)
+    return module_of(given, {p.name: replace(p, filename=filename) for p in programs})

@@ -76,8 +76,8 @@ class Text:
     """The programs of one text, and its settings, checked. Errors: all of the compile phase."""
 
     @deep_recursion
-    def __init__(self, settings: Settings) -> None:
-        self.programs = analysed(settings.source, settings.filename)
+    def __init__(self, settings: Settings, programs: Mapping[str, Program] | None = None) -> None:
+        self.programs = programs or analysed(settings.source, settings.filename)
         self.settings = validated(settings, self.programs)
         self.warnings = warnings_of(self.programs.values())
         self.all_sizes = frozenset(name for p in self.programs.values() for name in p.sizes)

@@ -21,7 +21,7 @@ def f(inout float(N,M) Y, float(N) X, inout int32 Y_new) -> (Z) {
 def test_results_are_what_would_be_updated() -> None:
     kernel = tcsym.define(TEXT, target="cpu:novector").f
     made = kernel.functional()
-    assert list(made.signature.outputs) == ["Z", "Y_new_", "Y_new_new"] and not made.program.inouts
+    assert list(made.signature.outputs) == ["Z", "Y_new2", "Y_new_new"] and not made.program.inouts
     assert kernel.functional() is made and made.functional() is made
     Y, X, n = np.ones((4, 3), np.float32), np.arange(4, dtype=np.float32), np.zeros((), np.int32)
     before = Y.copy()

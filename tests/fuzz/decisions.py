@@ -6,7 +6,7 @@ it decides otherwise there may be a kink or a jump, and differences say nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -118,10 +118,8 @@ def _noting() -> Iterator[_Noted]:
         yield noted
 
 
-def decisions(
-    run: Callable[[Mapping[str, Array]], object], arrays: Mapping[str, Array]
-) -> tuple[bytes, float]:
-    """All that `run(arrays)` decides, in order, and the largest number that it computes."""
+def decisions(run: Callable[[], object]) -> tuple[bytes, float]:
+    """All that `run` decides, in order, and the largest number that it computes."""
     with _noting() as noted:
-        run(arrays)
+        run()
     return b"|".join(noted.found), noted.largest

@@ -1,7 +1,9 @@
 """`python -m tests.fuzz.derivatives --programs 1000 --seed 0`: derivatives of random programs.
 
-Every float is a double and sizes are small, so that the interpreter runs all of it, and a second
-tries tens of programs (`slopes`). With `--state FILE` a run goes on where the last one ended.
+Sizes are small, so that the interpreter runs all of it, and a second tries tens of programs
+(`slopes`). Every float is a double, or with `--types` of other types, and beside differences then
+stands the twin of doubles; machine code of some is beside the interpreter. With `--state FILE` a
+run goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import tcsym
-from tcsym.batch.functional import functional_source
+from tcsym.batch.functional import functional_program
 from tcsym.compiler import analyse
 from tcsym.differentiate.derive import (
     Gradient,
@@ -37,23 +39,34 @@ from tcsym.differentiate.derive import (
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError, TCSyntaxError
 from tcsym.frontend.program import Program
+from tcsym.index.expr import Index
 from tcsym.index.values import evaluate
-from tcsym.types import DType
+from tcsym.types import NAMES, DType
 from tests.differentiate.differences import bound, run
+from tests.fuzz.calls import outcome
+from tests.fuzz.compare import MANY_RUNS, MARGIN, RUNS, difference, tolerances
 from tests.fuzz.decisions import decisions
 from tests.fuzz.effort import drawn_effort
 from tests.fuzz.generate import random_program
 from tests.fuzz.model import Case
+from tests.fuzz.perturb import EPS, perturbed
 from tests.fuzz.reduce import reduce_case
-from tests.fuzz.slopes import Point, compared, transposed
+from tests.fuzz.slopes import UNITS, Point, compared, transposed, wide
 
 Array = Any
 _FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
-_DOUBLES = [DType.FLOAT64] * 12 + [DType.INT32, DType.UINT8, DType.BOOL]
+_INTEGERS = [DType.INT32, DType.UINT8, DType.BOOL]
+_F16, _BF16, _F32, _F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64
+TYPES = {
+    "double": [_F64] * 12 + _INTEGERS,
+    "float": [_F32] * 12 + _INTEGERS,
+    "half": [_F16] * 10 + [_F32] * 2 + _INTEGERS,
+    "bfloat16": [_BF16] * 10 + [_F32] * 2 + _INTEGERS,
+    "mixed": [_F16, _BF16, _F32, _F32, _F32, _F64, _F64, DType.INT64, DType.INT8, *_INTEGERS],
+}
 LEVELS = (0, 1, 1, 2, 2, 3)  # in turn
 PATIENCE = 60  # seconds of the processor that a program may take
 POINTS, ATTEMPTS = 2, 8
-ROUNDINGS = 100  # of the largest number, where it cancels
 SECOND = 0.15  # of the gradients are differentiated again
 SAVED_EACH = 100  # programs
 
@@ -87,8 +100,8 @@ def main() -> int:
     start = time.process_time()
     last = seed + arguments.programs
     while time.monotonic() < deadline and seed < last:
-        case = drawn_case(seed)
-        found = watched(case, seed, arguments.compiled)
+        case = drawn_case(seed, arguments.types)
+        found = watched(case, seed, arguments.compiled, arguments.types)
         _count(totals, case, found)
         if found.is_wrong:
             _show(case, seed, found, arguments)
@@ -109,6 +122,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="first seed; each program takes one")
     parser.add_argument("--state", default="", metavar="FILE", help="JSON: where to go on")
     parser.add_argument("--compiled", type=float, default=0.02, help="share tried as machine code")
+    parser.add_argument("--types", default="double", choices=TYPES)
     parser.add_argument("--no-reduce", action="store_true")
     return parser.parse_args()
 
@@ -141,29 +155,42 @@ def _show(case: Case, seed: int, found: Verdict, arguments: argparse.Namespace) 
         return
 
     def fails(candidate: Case) -> bool:
-        return watched(candidate, seed, arguments.compiled).kind == found.kind
+        return watched(candidate, seed, arguments.compiled, arguments.types).kind == found.kind
 
     small = reduce_case(case, fails)
-    now = watched(small, seed, arguments.compiled)
+    now = watched(small, seed, arguments.compiled, arguments.types)
     print(f"---- seed {seed} reduced: {now.said}\n{small.source}\n{now.text}", flush=True)
 
 
 # ---- one program
 
 
-def drawn_case(seed: int) -> Case:
-    """A program with hardly any types but double."""
-    with (
-        patch("tests.fuzz.generate.DTYPES", _DOUBLES),
-        patch("tests.fuzz.draft.DTYPES", _DOUBLES),
-    ):
+def drawn_case(seed: int, types: str = "double") -> Case:
+    drawn = TYPES[types]
+    with patch("tests.fuzz.generate.DTYPES", drawn), patch("tests.fuzz.draft.DTYPES", drawn):
         return random_program(random.Random(seed), LEVELS[seed % len(LEVELS)])
 
 
-def watched(case: Case, seed: int, compiled: float = 0.0) -> Verdict:
+def twin(x: Any) -> Any:
+    """A program with every float as a double."""
+    if isinstance(x, DType):
+        return _F64 if x.is_float else x
+    if isinstance(x, tuple):
+        return tuple(map(twin, x))
+    if not isinstance(x, Struct) or isinstance(x, Index):
+        return x
+    return replace(x, **{n: twin(getattr(x, n)) for n in x.__struct_fields__})
+
+
+def _unit(program: Program) -> float:
+    """The coarsest rounding of the floats that its text has."""
+    return max([2.0**-53, *(EPS[NAMES[x]] for x in _FLOATS.findall(program.source))])
+
+
+def watched(case: Case, seed: int, compiled: float = 0.0, types: str = "double") -> Verdict:
     try:
         with _patience():
-            return tried(case, seed, compiled)
+            return tried(case, seed, compiled, types)
     except _TooLong:
         return Verdict("wrong: too long")
 
@@ -186,13 +213,14 @@ def _patience() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def tried(case: Case, seed: int, compiled: float = 0.0) -> Verdict:
+def tried(case: Case, seed: int, compiled: float = 0.0, types: str = "double") -> Verdict:
     """Gradients of gradients, too, of some. compiled: share of programs tried as machine code."""
     try:
-        source = functional_source(case.source, case.name) if case.updated else case.source
-        program = analyse(_FLOATS.sub("double", source))[case.name]
+        is_one = types in ("double", "float")
+        source = _FLOATS.sub(types, case.source) if is_one else case.source
+        program = functional_program(analyse(source)[case.name])
     except TCError:
-        return Verdict("not a program of doubles")
+        return Verdict("not a program of these types")
     rng = np.random.default_rng(seed)
     is_compiled, is_twice = rng.random() < compiled, rng.random() < SECOND
     draws = _Draws(rng)
@@ -203,7 +231,7 @@ def _tried(program: Program, draws: _Draws, is_compiled: bool, is_twice: bool) -
     found, back = _derived(program, draws, is_compiled)
     if found.said != "right" or back is None or not is_twice:
         return found
-    if any(t.dtype.is_float and t.dtype is not DType.FLOAT64 for t in back.inputs):
+    if _unit(back) > _unit(program):
         return found  # a type that no one wrote: of a function of integers
     again, _ = _derived(back, draws, is_compiled)
     elements = found.elements + again.elements
@@ -255,6 +283,7 @@ class _Draws:
 
 class _Made(Struct, frozen=True):
     program: Program
+    twin: Program
     back: Program
     saving: Program  # `program`, if nothing is saved
     forth: Program
@@ -293,7 +322,9 @@ def _made_of(program: Program, made: Gradient, wrt: list[str] | None) -> _Made:
     saving = saving_program(made) if made.saved else program
     forth = tangent_program(program, wrt)
     names = tuple(t.name for t in made.whole.inputs)
-    return _Made(program, back, saving, forth, gradient_names(program), names)
+    other = twin(program)
+    other = program if other == program else other
+    return _Made(program, other, back, saving, forth, gradient_names(program), names)
 
 
 def _at_points(made: _Made, draws: _Draws, compiled: bool) -> Verdict:
@@ -324,6 +355,47 @@ def _at_points(made: _Made, draws: _Draws, compiled: bool) -> Verdict:
     return Verdict(best, "", elements, tuple(said))
 
 
+class _Chain(Struct, frozen=True):
+    """A program, and its derivatives from there, along one direction. weights: as in `Point`."""
+
+    made: _Made
+    given: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    along: Mapping[str, Array]
+    weights: Mapping[str, Array]
+
+    def known(self, of: Callable[[Program], Program]) -> dict[str, Array]:
+        """What a gradient may take."""
+        made = self.made
+        found = _run(of(made.program), self.given, self.sizes)
+        if made.saving is not made.program:
+            found |= _run(of(made.saving), self.given, self.sizes)
+        return {**self.given, **found, **self.called(self.weights)}
+
+    def called(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {self.made.called[n]: x for n, x in arrays.items()}
+
+    def slopes(self, of: Callable[[Program], Program]) -> tuple[dict[str, Array], dict[str, Array]]:
+        known, called = self.known(of), self.made.called
+        back = _run(of(self.made.back), known, self.sizes)
+        forth = _run(of(self.made.forth), {**known, **self.called(self.along)}, self.sizes)
+        return {n: back[called[n]] for n in self.along}, {n: forth[called[n]] for n in self.weights}
+
+    def noise(self, point: Point) -> tuple[float, float]:
+        """As `Noise`. What halves lose to underflow is there with doubles only."""
+        try:
+            found = [transposed(point, *self.slopes(_itself))]
+            for k in range(RUNS):
+                with perturbed(k):
+                    found.append(transposed(point, *self.slopes(_itself)))
+            if point.unit > EPS[_F32]:
+                found.append(transposed(point, *self.slopes(twin)))
+        except TCError:
+            return np.inf, np.inf
+        apart = np.ptp([one - same for one, same, _ in found])
+        return MARGIN * float(apart), MARGIN * float(np.ptp([same for _, same, _ in found]))
+
+
 def _at(
     made: _Made, start: Point, results: Mapping[str, Array], draws: _Draws, compiled: bool
 ) -> tuple[str, int]:
@@ -331,38 +403,42 @@ def _at(
     given, called, rng = start.given, made.called, draws.rng
     own = [p.name for p in made.back.size_parameters if p.name not in start.sizes]
     sizes = {**start.sizes, **{n: int(rng.integers(1, 4)) for n in own}}  # steps of segments
-    kept = (
-        run(made.saving, given, _of(made.saving, sizes)) if made.saving is not made.program else {}
-    )
-    for n, y in results.items():
-        if n in kept and not np.allclose(kept[n], y, rtol=1e-12, atol=1e-12, equal_nan=True):
-            return f"wrong: saved {n} differs", 0
+
+    def drawn(x: Array) -> Array:
+        return rng.uniform(-1, 1, x.shape).astype(x.dtype)
+
     outputs = [t.name for t in made.program.outputs if called.get(t.name) in _takes(made.back)]
-    weights = {
-        n: np.where(np.isfinite(results[n]), rng.uniform(-1, 1, results[n].shape), 0.0)
-        for n in outputs
-    }
-    along = {n: rng.uniform(-1, 1, given[n].shape) for n in made.wrt}
-    known = {**given, **results, **kept, **{called[n]: w for n, w in weights.items()}}
-    back = run(made.back, known, _of(made.back, sizes))
-    draws.served.append({**_of(made.back, sizes), **bound(made.back, known)})
-    if compiled and (said := _compiled(made.back, known, sizes, back)):
+    finite = {n: np.isfinite(results[n]) for n in outputs}
+    weights = {n: np.where(finite[n], drawn(results[n]), results[n].dtype.type(0)) for n in outputs}
+    chain = _Chain(made, given, sizes, {n: drawn(given[n]) for n in made.wrt}, weights)
+    unit = max(map(_unit, (made.program, made.back, made.forth)))
+    taken = chain.known(_itself)
+    near = {"rtol": UNITS * unit, "atol": UNITS * unit}
+    for n, y in results.items():
+        if not np.allclose(wide(taken[n]), wide(y), **near, equal_nan=True):
+            return f"wrong: saved {n} differs", 0
+    draws.served.append({**_of(made.back, sizes), **bound(made.back, taken)})
+    if compiled and (said := _compiled(made.back, taken, sizes)):
         return f"wrong: machine code: {said}", 0
-    directions = {called[n]: v for n, v in along.items()}
-    forth = run(made.forth, {**given, **results, **directions}, _of(made.forth, sizes))
-    gradients = {n: back[called[n]] for n in along}
-    tangents = {n: forth[called[n]] for n in weights}
-    point = replace(start, along=along, weights=weights)
-    said = compared(made.program, point, gradients, tangents)
-    if said.startswith("wrong: no transposes"):
-        back_sizes, forth_sizes = _of(made.back, sizes), _of(made.forth, sizes)
-        taken = {**given, **results, **directions}
-        _, largest = decisions(lambda x: run(made.back, x, back_sizes), known)
-        _, other = decisions(lambda x: run(made.forth, x, forth_sizes), taken)
-        one, same, _ = transposed(point, gradients, tangents)
-        if abs(one - same) <= ROUNDINGS * 2.0**-53 * max(largest, other):
-            said = "lost in rounding"
+    point = replace(start, along=chain.along, weights=weights, unit=unit)
+    gradients, tangents = chain.slopes(_itself)
+    said = compared(made.twin, point, gradients, tangents, lambda: chain.noise(point))
+    if said.startswith("wrong: differences"):
+        other = decisions(lambda: run(made.program, given, start.sizes))
+        if other[0] != decisions(lambda: point.run(made.twin, 0.0))[0]:
+            said = "at a kink"
     return said, sum(x.size for x in gradients.values()) if said == "right" else 0
+
+
+def _itself(program: Program) -> Program:
+    return program
+
+
+def _run(
+    program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    given = {t.name: arrays[t.name].astype(t.dtype.numpy) for t in program.inputs}
+    return run(program, given, _of(program, sizes))
 
 
 def _takes(program: Program) -> set[str]:
@@ -373,20 +449,23 @@ def _of(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
     return {n: v for n, v in sizes.items() if n in program.sizes}
 
 
-def _compiled(
-    program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int], expected: Any
-) -> str:
+def _compiled(program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> str:
     """Where machine code is not what the interpreter is."""
     free = {n: v for n, v in sizes.items() if n in program.free_sizes}
+    names = [t.name for t in program.outputs]
+    given = {t.name: arrays[t.name] for t in program.inputs}
     with drawn_effort(random.Random(program.source)):
         kernel = tcsym.define(program.source)[program.name]
-        given, left = program.arguments([arrays[t.name] for t in program.inputs], free)
-        found = kernel(*given, **({"sizes": left} if left else {}))
-    results = found if isinstance(found, tuple) else (found,)
-    for t, x in zip(program.outputs, results, strict=True):
-        if not np.allclose(x, expected[t.name], rtol=1e-9, atol=1e-9, equal_nan=True):
-            return f"{t.name} differs"
-    return ""
+        want = outcome(kernel.reference, names, given, free)
+        if isinstance(want, TCError):
+            return str(want)
+        got = outcome(kernel, names, given, free)
+        for runs in (RUNS, MANY_RUNS):
+            allowed = tolerances(kernel.reference, want, given, free, 0, runs)
+            kind, details = difference(got, want, allowed)
+            if not kind:
+                return ""
+    return f"{kind}: {details}"
 
 
 if __name__ == "__main__":

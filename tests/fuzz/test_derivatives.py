@@ -55,7 +55,7 @@ def test_of_terms_that_cancel_nothing_but_rounding_is_left() -> None:
         return any(_tried(program, x, False, False).is_wrong for x in draws)
 
     assert not is_wrong()
-    with patch("tests.fuzz.derivatives.ROUNDINGS", 0):
+    with patch("tests.fuzz.derivatives.MARGIN", 0.0):
         assert is_wrong()
 
 

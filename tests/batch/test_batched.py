@@ -56,8 +56,9 @@ def test_each_element_is_computed_by_itself(text: str) -> None:
 def test_what_does_not_depend_on_the_batch_stays() -> None:
     kernel = tc.define(CALLS).f
     text = kernel.batched("X").source
-    assert "t, z = s_batched(X, a)" in text and "z = a" in text  # as it is
+    assert "t(v, n2) = X(v, n2) * a2" in text and "z = a2" in text  # as it is
+    assert repr(tc.define(text).signature) == repr(kernel.batched("X").signature)
     twice = tc.define(CALLS).s.batched().batched("X")
-    assert repr(twice.signature).startswith("s_batched_batched(float32(V1, V, N) X, float32(V) a)")
+    assert repr(twice.signature).startswith("s_batched_batched(float32(V2, V, N) X, float32(V) a)")
     with pytest.raises(tc.OptionError, match="no input `Z`"):
         kernel.batched("Z")
