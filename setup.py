@@ -13,12 +13,13 @@ import numpy
 from setuptools import Extension, setup
 
 SOURCES = Path("tcsym/native")
+SHARED = Path("tcsym/artifact/cuda_grids.h")  # with artifacts
 LEAST_GLIBC = 27  # 2.27
 
 native = Extension(
     "tcsym.runtime._native",
     sources=sorted(map(str, SOURCES.glob("*.c"))),
-    depends=sorted(map(str, SOURCES.glob("*.h"))),
+    depends=[*sorted(map(str, SOURCES.glob("*.h"))), str(SHARED)],
     include_dirs=[numpy.get_include()],
     extra_compile_args=["-std=gnu11", "-fno-strict-aliasing", "-pthread"],
     extra_link_args=["-pthread"],

@@ -21,7 +21,8 @@ GOLDEN = (5**0.5 - 1) / 2
 def build_native() -> None:
     """Has the tests run the native part that belongs to these sources, where it can be built."""
     built = ROOT / "tcsym/runtime" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    sources = [ROOT / "setup.py", *(ROOT / "tcsym/native").iterdir()]
+    shared = ROOT / "tcsym/artifact/cuda_grids.h"
+    sources = [ROOT / "setup.py", shared, *(ROOT / "tcsym/native").iterdir()]
     newest = max(source.stat().st_mtime_ns for source in sources)
 
     def is_fresh() -> bool:

@@ -2,35 +2,25 @@
  * beside this library. A kernel is loaded on each device once; calls are enqueued and return. What a
  * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
 
-enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1 };
-enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3, CU_RELAXED = 2 };
+enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1, DRIVER_ERROR = -1000 };
+enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
 
 #define DRIVER(X)                                                                                  \
-    X(cuInit, (unsigned))                                                                          \
-    X(cuDeviceGet, (int *, int))                                                                   \
-    X(cuDeviceGetAttribute, (int *, int, int))                                                     \
-    X(cuDevicePrimaryCtxRetain, (void **, int))                                                    \
-    X(cuCtxPushCurrent_v2, (void *))                                                               \
-    X(cuCtxPopCurrent_v2, (void **))                                                               \
-    X(cuThreadExchangeStreamCaptureMode, (int *))                                                  \
-    X(cuModuleLoadData, (void **, const void *))                                                   \
-    X(cuModuleGetFunction, (void **, void *, const char *))                                        \
-    X(cuFuncSetAttribute, (void *, int, int))                                                      \
-    X(cuMemAlloc_v2, (uint64_t *, size_t))                                                         \
-    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
-    X(cuMemHostGetDevicePointer_v2, (uint64_t *, void *, unsigned))                                \
-    X(cuStreamSynchronize, (void *))                                                               \
-    X(cuGetErrorString, (int, const char **))                                                      \
-    X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, void *, int, size_t))                   \
-    X(cuLaunchCooperativeKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned,        \
-                                  unsigned, unsigned, void *, void **))                            \
-    X(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
-                       unsigned, void *, void **, void **))
-#define DECLARE(name, parameters) static int(*name) parameters;
-DRIVER(DECLARE)
-
+    X(cuInit, (unsigned flags))                                                                    \
+    X(cuDeviceGet, (int *device, int number))                                                      \
+    X(cuDeviceGetAttribute, (int *value, int attribute, int device))                               \
+    X(cuDevicePrimaryCtxRetain, (void **context, int device))                                      \
+    X(cuModuleLoadData, (void **module, const void *code))                                         \
+    X(cuModuleGetFunction, (void **function, void *module, const char *name))                      \
+    X(cuFuncSetAttribute, (void *function, int attribute, int value))                              \
+    X(cuMemAlloc_v2, (uint64_t *memory, size_t bytes))                                             \
+    X(cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                               \
+    X(cuMemHostGetDevicePointer_v2, (uint64_t *there, void *memory, unsigned flags))               \
+    X(cuStreamSynchronize, (void *stream))                                                         \
+    X(cuGetErrorString, (int code, const char **why))
+@GRIDS@
 typedef struct {
-    void **functions; /* null: not loaded yet */
+    Function *functions; /* null: not loaded yet */
     volatile uint32_t *word;
     uint64_t word_there;
 } Loaded;
@@ -45,12 +35,6 @@ typedef struct {
     } scratch[MOST_STREAMS];
     int most_shared, multiprocessors, n_streams;
 } Place;
-typedef struct {
-    const Place *place;
-    void *const *functions, *stream;
-    int n_functions, error;
-} Queue;
-
 static Place places[MOST_DEVICES];
 static pthread_mutex_t placing = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,21 +47,13 @@ static int driver_failed(int code, const char *what) {
 }
 
 static int find_driver(void) {
-    static bool is_found;
-    if (is_found)
-        return 0;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (!library)
-        return failed(ERROR_TARGET, KERNEL ": there is no CUDA driver here (libcuda.so.1)");
-#define FIND(name, parameters)                                                                     \
-    if (!(name = (int(*) parameters)dlsym(library, #name)))                                        \
-        return failed(ERROR_TARGET, KERNEL ": the CUDA driver has no " #name);
-    DRIVER(FIND)
-    int code = cuInit(0);
-    if (code)
-        return driver_failed(code, "it cannot begin");
-    is_found = true;
-    return 0;
+    static bool has_begun;
+    const char *missing = missing_of_driver();
+    if (missing)
+        return failed(ERROR_TARGET, KERNEL ": there is no CUDA driver here (%s)", missing);
+    int code = has_begun ? 0 : cuInit(0);
+    has_begun = !code;
+    return code ? driver_failed(code, "it cannot begin") : 0;
 }
 
 /* The device and its level, the first one whose code it runs. */
@@ -149,13 +125,13 @@ static int load_kernel(Place *place, const DeviceKernel *kernel, Loaded *loaded)
     int code = load_module(kernel->files, &module);
     if (code)
         return code;
-    void **functions = calloc((size_t)kernel->n_functions + 1, sizeof *functions);
+    Function *functions = calloc((size_t)kernel->n_functions + 1, sizeof *functions);
     if (!functions)
         return failed(ERROR_MEMORY, KERNEL ": no memory");
     for (int k = 0; k < kernel->n_functions && !code; k++) {
-        code = cuModuleGetFunction(functions + k, module, kernel->functions[k]);
+        code = cuModuleGetFunction(&functions[k].handle, module, kernel->functions[k]);
         if (!code)
-            code = cuFuncSetAttribute(functions[k], CU_FUNCTION_SHARED, place->most_shared);
+            code = cuFuncSetAttribute(functions[k].handle, CU_FUNCTION_SHARED, place->most_shared);
     }
     if (!code)
         code = cuMemHostAlloc(&word, sizeof *loaded->word, CU_MAPPED);
@@ -206,37 +182,6 @@ static int device_scratch(Place *place, void *stream, int64_t bytes, uint64_t *m
     return 0;
 }
 
-/* As many blocks as run at once, which wait for each other. */
-static int launch_together(const Queue *queue, int64_t function, int64_t *words, int64_t n_words,
-                           int64_t blocks, int64_t threads, int64_t shared_bytes) {
-    void *called = queue->functions[function], *parameters[n_words];
-    int each, code = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, called, (int)threads,
-                                                                 (size_t)shared_bytes);
-    int64_t most = code ? 0 : (int64_t)each * queue->place->multiprocessors;
-    for (int64_t k = 0; k < n_words; k++)
-        parameters[k] = words + k;
-    return code ? code
-                : cuLaunchCooperativeKernel(called, (unsigned)(blocks < most ? blocks : most), 1, 1,
-                                            (unsigned)threads, 1, 1, (unsigned)shared_bytes,
-                                            queue->stream, parameters);
-}
-
-static int32_t launch(const Queue *queue, int64_t function, void *words, int64_t n_words, int64_t blocks,
-                      int64_t threads, int64_t shared_bytes, int64_t together) {
-    size_t bytes = (size_t)n_words * sizeof(int64_t);
-    void *extra[] = {(void *)1, words, (void *)2, &bytes, (void *)0}; /* CU_LAUNCH_PARAM_* */
-    if (blocks <= 0)
-        return 0; /* which the driver calls an error */
-    int code = blocks > INT32_MAX || function < 0 || function >= queue->n_functions
-                   ? 1
-               : together
-                   ? launch_together(queue, function, words, n_words, blocks, threads, shared_bytes)
-                   : cuLaunchKernel(queue->functions[function], (unsigned)blocks, 1, 1,
-                                    (unsigned)threads, 1, 1, (unsigned)shared_bytes, queue->stream,
-                                    NULL, extra);
-    return code ? -code : 0;
-}
-
 static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, void *stream) {
     const DeviceKernel *kernel = place->level->kernels;
     int k = 0, error = note_faults(place, OF_EARLIER);
@@ -254,13 +199,13 @@ static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, voi
     void *ordered[N_ARGUMENTS + 1];
     int64_t values[N_SIZES + 1];
     order(&kernel[k].kernel, buffers, sizes, 0, ordered, values);
-    Queue queue = {place, place->loaded[k].functions, stream, kernel[k].n_functions, 0};
+    Queue queue = {place->loaded[k].functions, stream, kernel[k].n_functions, place->multiprocessors, 0};
     int64_t context[N_CONTEXT] = {(int64_t)(void *)launch,        (int64_t)(void *)&queue, 1,
                                   (int64_t)memory,                0,                       0,
                                   (int64_t)place->loaded[k].word_there};
     int32_t found = kernel[k].kernel.code(ordered, values, context);
     if (found < 0)
-        return driver_failed(-found, "a kernel cannot be launched");
+        return driver_failed(DRIVER_ERROR - found, "a kernel cannot be launched");
     return found ? fault(&kernel[k].kernel, found) : 0;
 }
 
@@ -269,7 +214,7 @@ typedef int Job(Place *, void *const *, const int64_t *, void *);
 static int on_device(Job *job, int device, void *const *buffers, const int64_t *sizes, void *stream) {
     Place *place;
     void *popped;
-    int mode = CU_RELAXED; /* a call may load and allocate though a graph is captured */
+    int mode = RELAXED; /* a call may load and allocate though a graph is captured */
     pthread_mutex_lock(&placing);
     int error = find_driver();
     if (!error)

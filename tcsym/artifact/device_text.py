@@ -19,6 +19,7 @@ TCSYM_API int @NAME@_cuda_run(void *const *buffers, const int64_t *sizes, int de
 TCSYM_API int @NAME@_cuda_wait(int device, void *stream);
 
 """
+GRIDS = "cuda_grids.h"
 NONE = """enum { HAS_CUDA = 0 };
 #define run_on_device(buffers, sizes, device, stream) 0
 #define stream_of(device) NULL
@@ -63,7 +64,7 @@ def launch_rules(code: Code) -> list[dict[str, object]]:
 
 
 def tables(levels: Sequence[Level], files_of: Sequence[Sequence[Sequence[str]]]) -> str:
-    """The part of entry.c for devices: types, tables, cuda.c."""
+    """The part of entry.c for devices: types, tables, cuda.c with what the run time has, too."""
     if not levels:
         return NONE
     most = max(len(level.codes) for level in levels)
@@ -88,7 +89,8 @@ def tables(levels: Sequence[Level], files_of: Sequence[Sequence[Sequence[str]]])
     out.append(
         f"static const DeviceLevel device_levels[] = {{\n{''.join(lines)}    {{0, 0, 0, 0}}}};\n\n"
     )
-    return "".join(out) + files("tcsym.artifact").joinpath("cuda.c").read_text()
+    cuda, grids = (files("tcsym.artifact").joinpath(x).read_text() for x in ("cuda.c", GRIDS))
+    return "".join(out) + cuda.replace("@GRIDS@", grids)
 
 
 def _strings(name: str, texts: Sequence[str]) -> str:

@@ -21,6 +21,8 @@ static PyMethodDef functions[] = {
      "make_capsule(owner, pointer, shape, type, device type, device, versioned): of dense memory."},
     {"simt_report", tcsym_simt_report, METH_NOARGS,
      "What a grid on the host found to be wrong, of the last one of this thread that failed."},
+    {"missing_of_driver", tcsym_missing_of_driver, METH_NOARGS,
+     "missing_of_driver(): what CUDA's driver lacks, or None."},
     {"simt_check", tcsym_simt_check, METH_O,
      "simt_check(whether): grids on the host run in two orders, and note who touches memory."},
     {NULL},

@@ -181,6 +181,7 @@ bool tcsym_make_handler(void);
 extern PyTypeObject tcsym_Grids;
 int tcsym_device_of(PyObject *grids);
 bool tcsym_has_faults(PyObject *grids);
+PyObject *tcsym_missing_of_driver(PyObject *module, PyObject *nothing);
 void tcsym_mark(int64_t *word); /* for the driver: what is to happen once something is gone */
 /* A number among the buffers, which is written behind the scratch memory. */
 typedef struct {

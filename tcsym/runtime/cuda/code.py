@@ -17,7 +17,7 @@ from tcsym.errors import TCError
 from tcsym.ir.archive import SYMBOL
 from tcsym.ir.compiled import Compiled, Fault
 from tcsym.process.config import SYNC
-from tcsym.runtime.cuda.driver import Module, driver_error, functions_of, relaxed, table, wait
+from tcsym.runtime.cuda.driver import Module, driver_error, relaxed, wait
 from tcsym.runtime.cuda.primary import Primary, primary
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
@@ -41,10 +41,11 @@ class Placed:
         self.primary = place = primary(number)
         with place, relaxed():
             module = Module(compiled.device_code)
-            functions = functions_of(module, compiled.device_functions, place.shared_bytes)
+            names, most = compiled.device_functions, place.shared_bytes
+            functions = tuple([module.function(name, most) for name in names])
         self.word = place.faults.take(error_of)
         shape = functions, len(compiled.sizes), len(compiled.arguments)
-        given = table(), place.handle, self.word.pointer, *place.faults.addresses, number
+        given = place.handle, self.word.pointer, *place.faults.addresses, number
         self.grids = native.Grids(*given, place.multiprocessors, least_recorded(), *shape)
         # Not at exit: the driver may be gone before.
         weakref.finalize(self, _unload, place, module, self.grids).atexit = False

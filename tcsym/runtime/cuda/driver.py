@@ -9,18 +9,17 @@ asked about through the driver itself. All else (devices, contexts, memory) is p
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
 from tcsym.errors import TargetError
+from tcsym.runtime.native import native
 from tcsym.target.devices import LIBRARY, driver
 
 _LOG_BYTES = 8192
-_POINTER, _UNSIGNED, _INT = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
-_ADDRESS, _SIZE = ctypes.c_uint64, ctypes.c_size_t
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 # Of cuda.h: CUjit_option, CUfunction_attribute, CUpointer_attribute.
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _MOST_SHARED_BYTES = 8
@@ -32,62 +31,14 @@ _RELAXED = 2  # CUstreamCaptureMode: calls that no graph could hold are no error
 _CAPTURED = 1  # CUstreamCaptureStatus
 _NO_ORDER, _MOVE = 1, 1  # CUuserObject_flags, CUuserObjectRetain_flags
 
-# What native code calls, in the order of `Driver` (tcsym/native/device.c).
-TABLE = (
-    "cuLaunchKernel",
-    "cuLaunchCooperativeKernel",
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-    "cuCtxPushCurrent_v2",
-    "cuCtxPopCurrent_v2",
-    *(WRITES := ("cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async")),
-    "cuStreamIsCapturing",
-    "cuThreadExchangeStreamCaptureMode",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuStreamBeginCapture_v2",
-    "cuStreamEndCapture",
-    "cuGraphDestroy",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphExecUpdate_v2",
-    "cuGraphExecDestroy",
-    "cuGraphLaunch",
-    "cuMemcpyDtoDAsync_v2",
-)
-_SIGNATURES = {
-    "cuModuleLoadDataEx": (_POINTER, ctypes.c_char_p, _UNSIGNED, _POINTER, _POINTER),
-    "cuModuleUnload": (_POINTER,),
-    "cuModuleGetFunction": (_POINTER, _POINTER, ctypes.c_char_p),
-    "cuFuncSetAttribute": (_POINTER, _INT, _INT),
-    "cuMemsetD8Async": (_ADDRESS, ctypes.c_ubyte, _SIZE, _POINTER),
-    "cuMemsetD16Async": (_ADDRESS, ctypes.c_ushort, _SIZE, _POINTER),
-    "cuMemsetD32Async": (_ADDRESS, _UNSIGNED, _SIZE, _POINTER),
-    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, _SIZE, _POINTER),
-    "cuStreamSynchronize": (_POINTER,),
-    "cuEventCreate": (_POINTER, _UNSIGNED),
-    "cuEventRecord": (_POINTER, _POINTER),
-    "cuEventDestroy_v2": (_POINTER,),
-    "cuStreamWaitEvent": (_POINTER, _POINTER, _UNSIGNED),
-    "cuPointerGetAttribute": (_POINTER, _INT, _ADDRESS),
-    "cuThreadExchangeStreamCaptureMode": (_POINTER,),
-    "cuStreamGetCaptureInfo_v2": (_POINTER,) * 6,
-    "cuUserObjectCreate": (_POINTER, _POINTER, _POINTER, _UNSIGNED, _UNSIGNED),
-    "cuGraphRetainUserObject": (_POINTER, _POINTER, _UNSIGNED, _UNSIGNED),
-    "cuGetErrorString": (_INT, _POINTER),
-}
-
 
 @lru_cache(None)
 def _library() -> ctypes.CDLL:
     driver()  # first, for its errors
-    library = ctypes.CDLL(LIBRARY)
-    try:
-        for name, arguments in _SIGNATURES.items():
-            getattr(library, name).argtypes = arguments
-    except AttributeError:
-        raise TargetError(
-            "the CUDA driver is older than that of CUDA 12", hint="renew it"
-        ) from None
-    return library
+    if native.missing_of_driver():
+        hint = "renew it"
+        raise TargetError("the CUDA driver is older than that of CUDA 12", hint=hint)
+    return ctypes.CDLL(LIBRARY)
 
 
 @lru_cache(None)
@@ -98,10 +49,14 @@ def address(name: str) -> int:
     return found
 
 
-@lru_cache(None)
-def table() -> bytes:
-    """Addresses of what native code calls."""
-    return struct.pack(f"{len(TABLE)}P", *map(address, TABLE))
+def _call(
+    what: str, name: str, *given: object, log: ctypes.Array[ctypes.c_char] | None = None
+) -> None:
+    """A function of the driver. Numbers fill registers: it takes of them what it needs."""
+    words = [ctypes.c_uint64(x) if isinstance(x, int) else x for x in given]
+    code = getattr(_library(), name)(*words)
+    if code:
+        raise driver_error(code, what, log.value.decode(errors="replace").strip() if log else "")
 
 
 def driver_error(code: int, what: str, log: str = "") -> Exception:
@@ -115,13 +70,8 @@ def driver_error(code: int, what: str, log: str = "") -> Exception:
     return TargetError(f"{what}: the CUDA driver says: {why} ({code}){said}")
 
 
-def _check(code: int, what: str, log: str = "") -> None:
-    if code:
-        raise driver_error(code, what, log)
-
-
 class Module:
-    """Code on the device of the current context, unloaded with the object."""
+    """Code on the device of the current context."""
 
     def __init__(self, code: bytes) -> None:
         log = ctypes.create_string_buffer(_LOG_BYTES)
@@ -129,17 +79,14 @@ class Module:
         values = (_POINTER * 2)(ctypes.addressof(log), _LOG_BYTES)
         self._handle = _POINTER()
         given = ctypes.byref(self._handle), code, 2, options, values
-        code_of_error = _library().cuModuleLoadDataEx(*given)
-        text = log.value.decode(errors="replace").strip()
-        _check(code_of_error, "the device's code cannot be loaded", text)
+        _call("the device's code cannot be loaded", "cuModuleLoadDataEx", *given, log=log)
 
     def function(self, name: str, most_shared_bytes: int) -> int:
         """A handle. Blocks may have more shared memory than the 48 KiB that are usual."""
-        handle = _POINTER()
-        found = _library().cuModuleGetFunction(ctypes.byref(handle), self._handle, name.encode())
-        _check(found, f"no function `{name}` in the device's code")
-        allowed = _library().cuFuncSetAttribute(handle, _MOST_SHARED_BYTES, most_shared_bytes)
-        _check(allowed, f"{most_shared_bytes} bytes of shared memory for `{name}`")
+        handle, what = _POINTER(), f"no function `{name}` in the device's code"
+        _call(what, "cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
+        what = f"{most_shared_bytes} bytes of shared memory for `{name}`"
+        _call(what, "cuFuncSetAttribute", handle, _MOST_SHARED_BYTES, most_shared_bytes)
         assert handle.value
         return handle.value
 
@@ -152,20 +99,15 @@ class Module:
 
 
 def set_number(pointer: int, content: bytes, stream: int) -> None:
-    """Writes 1, 2, 4 or 8 bytes, none of which are read later: graphs keep them by value."""
-    library, n = _library(), len(content)
-    if n == 8:
-        set_number(pointer, content[:4], stream)
-        set_number(pointer + 4, content[4:], stream)
-        return
-    names = dict(zip((1, 2, 4), WRITES, strict=True))
-    value = int.from_bytes(content, "little")
-    _check(getattr(library, names[n])(pointer, value, 1, stream), "a number for a kernel")
+    """Writes a number into 8 bytes. It is not read later: graphs keep it by value."""
+    for k in range(0, len(content), 4):
+        part = int.from_bytes(content[k : k + 4], "little")
+        _call("a number for a kernel", "cuMemsetD32Async", pointer + k, part, 1, stream)
 
 
 def copy(to: int, source: int, n_bytes: int, stream: int) -> None:
     """In memory of the device."""
-    _check(_library().cuMemcpyDtoDAsync_v2(to, source, n_bytes, stream), "a copy on the device")
+    _call("a copy on the device", "cuMemcpyDtoDAsync_v2", to, source, n_bytes, stream)
 
 
 def order(first: int, then: int) -> None:
@@ -173,20 +115,20 @@ def order(first: int, then: int) -> None:
 
     What one graph captures cannot wait for anything else: who launches it has to see to that.
     """
-    library, event = _library(), _POINTER()
     if capture_on(first) != capture_on(then):
         return
-    _check(library.cuEventCreate(ctypes.byref(event), _NO_TIMING), "an order of two streams")
+    event, what = _POINTER(), "an order of two streams"
+    _call(what, "cuEventCreate", ctypes.byref(event), _NO_TIMING)
     try:
-        _check(library.cuEventRecord(event, first), "an order of two streams")
-        _check(library.cuStreamWaitEvent(then, event, 0), "an order of two streams")
+        _call(what, "cuEventRecord", event, first)
+        _call(what, "cuStreamWaitEvent", then, event, 0)
     finally:
-        library.cuEventDestroy_v2(event)
+        _library().cuEventDestroy_v2(event)
 
 
 def wait(stream: int) -> None:
     """Until all on the stream is done."""
-    _check(_library().cuStreamSynchronize(stream), "waiting for the device")
+    _call("waiting for the device", "cuStreamSynchronize", stream)
 
 
 # ---- graphs that somebody captures
@@ -196,12 +138,12 @@ def wait(stream: int) -> None:
 def relaxed() -> Iterator[None]:
     """Inside, this thread may allocate and load code, whoever captures a stream."""
     mode = _INT(_RELAXED)
-    exchange = _library().cuThreadExchangeStreamCaptureMode
-    _check(exchange(ctypes.byref(mode)), "a call while a graph is captured")
+    exchange = "cuThreadExchangeStreamCaptureMode", ctypes.byref(mode)
+    _call("a call while a graph is captured", *exchange)
     try:
         yield
     finally:
-        exchange(ctypes.byref(mode))
+        _call("the end of a call while a graph is captured", *exchange)
 
 
 class Capture(NamedTuple):
@@ -225,26 +167,20 @@ def capture_on(stream: int) -> Capture | None:
         return None
     status, number, graph = _INT(), ctypes.c_uint64(), _POINTER()
     found = map(ctypes.byref, (status, number, graph))
-    asked = _library().cuStreamGetCaptureInfo_v2(stream, *found, None, None)
-    _check(asked, "asking whether a stream is captured")
+    asked = "asking whether a stream is captured"
+    _call(asked, "cuStreamGetCaptureInfo_v2", stream, *found, None, None)
     return Capture(number.value, graph.value or 0)
 
 
 def note_end(graph: int, word: int, mark: int) -> None:
     """Once the graph and what was made of it are gone, the driver calls `mark(word)`."""
-    library, made = _library(), _POINTER()
-    noted = "memory for a graph"
-    _check(library.cuUserObjectCreate(ctypes.byref(made), word, mark, 1, _NO_ORDER), noted)
-    _check(library.cuGraphRetainUserObject(graph, made, 1, _MOVE), noted)
+    made, noted = _POINTER(), "memory for a graph"
+    _call(noted, "cuUserObjectCreate", ctypes.byref(made), word, mark, 1, _NO_ORDER)
+    _call(noted, "cuGraphRetainUserObject", graph, made, 1, _MOVE)
 
 
 def device_of_pointer(pointer: int) -> int:
     """Number of the device whose memory it points to."""
-    number = _INT()
-    given = ctypes.byref(number), _DEVICE_ORDINAL, pointer
-    _check(_library().cuPointerGetAttribute(*given), "memory of which the driver knows no device")
+    number, what = _INT(), "memory of which the driver knows no device"
+    _call(what, "cuPointerGetAttribute", ctypes.byref(number), _DEVICE_ORDINAL, pointer)
     return number.value
-
-
-def functions_of(module: Module, names: Sequence[str], most_shared_bytes: int) -> tuple[int, ...]:
-    return tuple([module.function(name, most_shared_bytes) for name in names])
