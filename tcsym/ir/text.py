@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from msgspec import Struct
+
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -24,7 +26,7 @@ from tcsym.frontend.program import (
     Unary,
 )
 from tcsym.frontend.program_text import INFIX
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, all_of, eq, mod, var
+from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, all_of, eq, mod, var
 from tcsym.index.text import condition_text
 from tcsym.ir.device import (
     Barrier,
@@ -58,6 +60,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.text_names import name_formulas
 from tcsym.sizes.context import context_condition
 
+Statement = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
 _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 
 
@@ -76,12 +79,12 @@ def kernel_text(kernel: Kernel) -> str:
         lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
     if kernel.left_out != FALSE:
         lines.append(f"  left to another: {condition_text(kernel.left_out)}")
-    lines += _lines(kernel.body, 0)
+    lines += LoopText().lines(kernel.body, 0)
     return "\n".join(lines) + "\n"
 
 
 def node_text(n: Node) -> str:
-    return "\n".join(_lines(n, 0))
+    return "\n".join(LoopText().lines(n, 0))
 
 
 def buffer_text(b: Buffer) -> str:
@@ -102,39 +105,57 @@ def buffer_text(b: Buffer) -> str:
 # ---- statements
 
 
-def _lines(n: Node, indent: int) -> Iterator[str]:
-    pad = "  " * indent
-    match n:
-        case Store() | Update():
-            sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
-            left = access_text(n.buffer, n.subscripts)
-            end = "  streamed" if isinstance(n, Store) and n.streamed else ""
-            end = "  atomic" if isinstance(n, Update) and n.atomic else end
-            yield f"{pad}{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
-        case Verify(value, name):
-            yield f"{pad}verify {value_text(value)}{_tag(name)}"
-        case Loop():
-            yield pad + loop_text(n)
-            yield from _lines(n.body, indent + 1)
-        case Branch(condition, then, orelse):
-            yield f"{pad}if {condition_text(condition)}"
-            yield from _lines(then, indent + 1)
-            if orelse is not None:
-                yield f"{pad}else"
-                yield from _lines(orelse, indent + 1)
-        case Block(body):
-            yield from (line for x in body for line in _lines(x, indent))
-        case Allocate(buffer, body):
-            yield f"{pad}allocate {buffer}"
-            yield from _lines(body, indent)
-        case Prefetch(read):
-            yield f"{pad}prefetch {value_text(read)}"
-        case TransposeBlock():
-            yield pad + _transpose_text(n)
-        case DeviceNode():
-            yield pad + _device_text(n)
-        case _:
-            assert_never(n)
+class LoopText(Struct, frozen=True):
+    """Nodes as lines; other notations are subclasses."""
+
+    def lines(self, n: Node, indent: int) -> Iterator[str]:
+        match n:
+            case Loop():
+                yield from self.loop(n, indent)
+            case Branch(condition, then, orelse):
+                yield from self.nested(self.test(condition), self.lines(then, indent + 1), indent)
+                if orelse is not None:
+                    yield from self.nested("else", self.lines(orelse, indent + 1), indent)
+            case Block(body):
+                yield from (line for x in body for line in self.lines(x, indent))
+            case Allocate(buffer, body):
+                yield "  " * indent + self.allocation(buffer)
+                yield from self.lines(body, indent)
+            case _:
+                yield "  " * indent + self.statement(n)
+
+    def nested(self, head: str, body: Iterator[str], indent: int) -> Iterator[str]:
+        """Lines that belong to what the head says."""
+        yield "  " * indent + head
+        yield from body
+
+    def loop(self, loop: Loop, indent: int) -> Iterator[str]:
+        yield from self.nested(loop_text(loop), self.lines(loop.body, indent + 1), indent)
+
+    def test(self, condition: Condition) -> str:
+        return f"if {condition_text(condition)}"
+
+    def allocation(self, buffer: str) -> str:
+        return f"allocate {buffer}"
+
+    def statement(self, n: Statement) -> str:
+        match n:
+            case Store() | Update():
+                sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
+                left = access_text(n.buffer, n.subscripts)
+                end = "  streamed" if isinstance(n, Store) and n.streamed else ""
+                end = "  atomic" if isinstance(n, Update) and n.atomic else end
+                return f"{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
+            case Verify(value, name):
+                return f"verify {value_text(value)}{_tag(name)}"
+            case Prefetch(read):
+                return f"prefetch {value_text(read)}"
+            case TransposeBlock():
+                return _transpose_text(n)
+            case DeviceNode():
+                return _device_text(n)
+            case _:
+                assert_never(n)
 
 
 def loop_text(loop: Loop) -> str:
@@ -158,8 +179,7 @@ def loop_text(loop: Loop) -> str:
 
 
 def _transpose_text(n: TransposeBlock) -> str:
-    target = access_text(n.target, n.target_subscripts)
-    source = access_text(n.source, n.source_subscripts)
+    target, source = moved_text(n)
     shape = f"{n.block}" if n.blocks == 1 else f"{n.blocks}x{n.block}"
     text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
     if (n.source_row, n.target_column) != (-2, -2):
@@ -176,8 +196,7 @@ def _device_text(n: OnDevice) -> str:
         case GridBarrier(counter):
             return f"barrier of the grid, by {counter}"
         case BeginCopy():
-            target = access_text(n.target, n.target_subscripts)
-            source = access_text(n.source, n.source_subscripts)
+            target, source = moved_text(n)
             where = "" if n.condition == TRUE else f" if {condition_text(n.condition)} else 0"
             return f"begin copy {n.elements} {target} = {source}{where}"
         case CommitCopies():
@@ -185,19 +204,26 @@ def _device_text(n: OnDevice) -> str:
         case WaitCopies(pending):
             return f"wait for copies but {pending}" if pending else "wait for copies"
         case LoadMatrices():
-            target = access_text(n.target, n.target_subscripts)
-            source = access_text(n.source, n.source_subscripts)
+            target, source = moved_text(n)
             steps = "".join(f" and {down} down, {along} along" for down, along in n.steps)
             return f"load matrices{' transposed' * n.transposed} {target} = {source}{steps}"
         case MatrixMultiply():
-            target = access_text(n.target, n.target_subscripts)
-            left, right = (
-                access_text(n.left, n.left_subscripts),
-                access_text(n.right, n.right_subscripts),
-            )
+            target, left, right = factors_text(n)
             return f"multiply 16x8x{n.depth} {target} += {left} * {right}"
         case _:
             assert_never(n)
+
+
+def moved_text(n: BeginCopy | LoadMatrices | TransposeBlock) -> tuple[str, str]:
+    """What is written, and what is read."""
+    return access_text(n.target, n.target_subscripts), access_text(n.source, n.source_subscripts)
+
+
+def factors_text(n: MatrixMultiply) -> tuple[str, str, str]:
+    """What a product adds to, and what it multiplies."""
+    target = access_text(n.target, n.target_subscripts)
+    left = access_text(n.left, n.left_subscripts)
+    return target, left, access_text(n.right, n.right_subscripts)
 
 
 def _tag(name: str) -> str:

@@ -7,14 +7,14 @@ dimensions; what threads do together has the names that CUDA gives it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.codegen.device.launch import block_loops, blocks_of, threads_of
-from tcsym.index.expr import TRUE, Index, floordiv, mod, var
+from tcsym.codegen.device.launch import blocks_of, threads_of
+from tcsym.index.expr import TRUE, Condition, Index, floordiv, mod, var
 from tcsym.index.text import condition_text
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
@@ -29,25 +29,18 @@ from tcsym.ir.device import (
     OnDevice,
     WaitCopies,
 )
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Prefetch,
-    Shuffle,
-    Store,
-    TransposeBlock,
-    Update,
-    Value,
-    Verify,
-)
+from tcsym.ir.loops import Kernel, Loop, Shuffle, Store, Update, Value, Verify
 from tcsym.ir.regions import Host, Region, outline
-from tcsym.ir.text import access_text, value_text
+from tcsym.ir.text import (
+    LoopText,
+    Statement,
+    access_text,
+    factors_text,
+    moved_text,
+    value_text,
+)
 
+_ELSE = re.compile(r"\}\s*else")
 _NAME = re.compile(r"\b(?!blockIdx|threadIdx|gridDim)([A-Za-z_]\w*)\.(?=\w)")
 _ASSIGN = {"add": "+=", "mul": "*="}
 _SHUFFLES = {"across": "xor", "up": "up", "down": "down"}
@@ -62,10 +55,10 @@ def c_text(kernel: Kernel) -> str:
     whole = "\n\n".join(parts) + "\n"
     while (named := _NAME.sub(r"\1_", whole)) != whole:
         whole = named
-    return whole.replace("[]", "")  # of single numbers
+    return _ELSE.sub("} else", whole).replace("[]", "")  # of single numbers
 
 
-class _Text(Struct, frozen=True):
+class _Text(LoopText, frozen=True):
     kernel: Kernel
     host: Host
 
@@ -81,14 +74,13 @@ class _Text(Struct, frozen=True):
             yield from self.block(r.loop, var("blockIdx.x"), 1)
         yield "}"
 
-    def block(self, loop: Loop, place: Index, indent: int) -> Iterator[str]:
-        """What the block of that number does."""
-        nest = block_loops(loop)
-        for x in reversed(nest):
-            at = place if x is loop else mod(place, extent(x))
-            yield f"{'  ' * indent}const {self.index} {x.variable} = {x.lower + at};"
-            place = floordiv(place, extent(x))
-        yield from self.lines(nest[-1].body, indent)
+    def host_function(self) -> Iterator[str]:
+        given = [f"int64 {n}" for n in self.kernel.sizes]
+        given += [self.pointer(n) for n in self.kernel.arguments]
+        yield f"void {self.kernel.name}({', '.join(given)})"
+        yield "{"
+        yield from self.lines(self.host.body, 1)
+        yield "}"
 
     @property
     def index(self) -> str:
@@ -99,103 +91,85 @@ class _Text(Struct, frozen=True):
         b = self.kernel.buffer(name)
         return f"{b.dtype} *{name}"
 
-    def host_function(self) -> Iterator[str]:
-        given = [f"int64 {n}" for n in self.kernel.sizes]
-        given += [self.pointer(n) for n in self.kernel.arguments]
-        yield f"void {self.kernel.name}({', '.join(given)})"
-        yield "{"
-        yield from self.lines(self.host.body, 1)
-        yield "}"
+    def nested(self, head: str, body: Iterator[str], indent: int) -> Iterator[str]:
+        yield from super().nested(f"{head} {{", body, indent)
+        yield "  " * indent + "}"
 
-    def lines(self, n: Node, indent: int) -> Iterator[str]:
-        pad = "  " * indent
+    def test(self, condition: Condition) -> str:
+        return f"if ({condition_text(condition)})"
+
+    def allocation(self, buffer: str) -> str:
+        b = self.kernel.buffer(buffer)
+        shape = f"[{', '.join(map(str, b.shape))}]"
+        if b.space == "arena":
+            return f"{b.dtype} *{b.name};  // {shape} of the device's memory"
+        return f"{'__shared__ ' * (b.space == 'shared')}{b.dtype} {b.name}{shape};"
+
+    def statement(self, n: Statement) -> str:
         match n:
             case Store() | Update():
-                yield pad + _statement(n)
+                return _assignment(n)
             case Verify(value, _):
-                yield f"{pad}verify({value_text(value)});"
-            case Loop():
-                yield from self.loop(n, indent)
-            case Branch(condition, then, orelse):
-                yield f"{pad}if ({condition_text(condition)}) {{"
-                yield from self.lines(then, indent + 1)
-                if orelse is not None:
-                    yield f"{pad}}} else {{"
-                    yield from self.lines(orelse, indent + 1)
-                yield f"{pad}}}"
-            case Block(body):
-                yield from (line for x in body for line in self.lines(x, indent))
-            case Allocate(name, body):
-                yield pad + _declaration(self.kernel.buffer(name))
-                yield from self.lines(body, indent)
-            case Prefetch() | TransposeBlock():
-                raise AssertionError(f"only a processor has this: {n}")  # as `verify` sees to
+                return f"verify({value_text(value)});"
             case DeviceNode():
-                yield pad + _device_text(n)
+                return _device_text(n)
             case _:
-                assert_never(n)
+                raise AssertionError(f"only a processor has this: {n}")  # as `verify` sees to
 
     def loop(self, loop: Loop, indent: int) -> Iterator[str]:
-        pad = "  " * indent
-        regions = [r for r in self.host.regions if r.loop is loop]
-        if regions:
-            yield pad + self.launch(regions[0])
+        pad, i, index = "  " * indent, loop.variable, self.index
+        launched = [r for r in self.host.regions if r.loop is loop]
+        if launched:
+            yield pad + self.launch(launched[0])
         elif loop.kind == "thread":
-            yield from self.threads(loop, indent)
+            nest = _nest(loop)
+            body = self.masked(nest, indent + 1)
+            places = self.places(nest, var("threadIdx.x"), indent + 1)
+            yield from super().nested("{", chain(places, body), indent)
+            yield f"{pad}}}"
         elif loop.kind == "block":
-            i = f"block_{loop.variable}"
+            i = f"block_{i}"
             ends = f"{i} = blockIdx.x; {i} < {blocks_of(loop)}; {i} += gridDim.x"
-            yield f"{pad}for ({self.index} {ends}) {{"
-            yield from self.block(loop, var(i), indent + 1)
-            yield f"{pad}}}"
+            yield from self.nested(
+                f"for ({index} {ends})", self.block(loop, var(i), indent + 1), indent
+            )
         elif loop.at is not None:
-            at, i = loop.at, loop.variable
+            at = loop.at
             yield f"{pad}const int64 {i} = {at if isinstance(at, Index) else _value(at)};"
-            yield f"{pad}if ({loop.lower} <= {i} && {i} < {loop.upper}) {{"
-            yield from self.lines(loop.body, indent + 1)
-            yield f"{pad}}}"
+            inside = f"if ({loop.lower} <= {i} && {i} < {loop.upper})"
+            yield from self.nested(inside, self.lines(loop.body, indent + 1), indent)
         elif loop.value is not None:
-            yield f"{pad}const int64 {loop.variable} = {_value(loop.value)};"
+            yield f"{pad}const int64 {i} = {_value(loop.value)};"
             yield from self.lines(loop.body, indent)
         elif (loop.upper - loop.lower).as_int() == 1:
-            yield f"{pad}const {self.index} {loop.variable} = {loop.lower};"
+            yield f"{pad}const {index} {i} = {loop.lower};"
             yield from self.lines(loop.body, indent)
         else:
             if loop.kind in ("unrolled", "vector"):
                 yield f"{pad}#pragma unroll"
-            i = loop.variable
-            yield f"{pad}for ({self.index} {i} = {loop.lower}; {i} < {loop.upper}; {i}++) {{"
-            yield from self.masked(loop, indent + 1)
-            yield f"{pad}}}"
+            head = f"for ({index} {i} = {loop.lower}; {i} < {loop.upper}; {i}++)"
+            yield from self.nested(head, self.masked([loop], indent + 1), indent)
 
-    def masked(self, loop: Loop, indent: int) -> Iterator[str]:
-        if loop.mask is None:
-            yield from self.lines(loop.body, indent)
-            return
-        pad = "  " * indent
-        yield f"{pad}if ({loop.variable} < {loop.mask}) {{"
-        yield from self.lines(loop.body, indent + 1)
-        yield f"{pad}}}"
+    def block(self, loop: Loop, place: Index, indent: int) -> Iterator[str]:
+        """What the block of that number does."""
+        nest = _nest(loop)
+        yield from self.places(nest, place, indent)
+        yield from self.lines(nest[-1].body, indent)
 
-    def threads(self, loop: Loop, indent: int) -> Iterator[str]:
-        """A nest of threads; the innermost loop counts fastest."""
-        nest = [loop]
-        while isinstance(nest[-1].body, Loop) and nest[-1].body.kind == "thread":
-            nest.append(nest[-1].body)
-        pad, place = "  " * indent, var("threadIdx.x")
-        yield f"{pad}{{"
+    def places(self, nest: Sequence[Loop], place: Index, indent: int) -> Iterator[str]:
+        """In the loops of a nest, of which the innermost counts fastest."""
         for x in reversed(nest):
-            at = place if x is loop else mod(place, extent(x))
-            yield f"{pad}  const {self.index} {x.variable} = {at};"
+            at = place if x is nest[0] else mod(place, extent(x))
+            yield f"{'  ' * indent}const {self.index} {x.variable} = {x.lower + at};"
             place = floordiv(place, extent(x))
+
+    def masked(self, nest: Sequence[Loop], indent: int) -> Iterator[str]:
+        """The body, where the masks of all loops of the nest let it run."""
         masks = [f"{x.variable} < {x.mask}" for x in nest if x.mask is not None]
-        if masks:
-            yield f"{pad}  if ({' && '.join(masks)}) {{"
-            yield from self.lines(nest[-1].body, indent + 2)
-            yield f"{pad}  }}"
-        else:
-            yield from self.lines(nest[-1].body, indent + 1)
-        yield f"{pad}}}"
+        if not masks:
+            return self.lines(nest[-1].body, indent)
+        body = self.lines(nest[-1].body, indent + 1)
+        return self.nested(f"if ({' && '.join(masks)})", body, indent)
 
     def launch(self, r: Region) -> str:
         together = ", cooperative" * (r.loop.kind == "grid")
@@ -204,7 +178,15 @@ class _Text(Struct, frozen=True):
         return f"{r.name}{shape}({', '.join((*r.numbers, *r.pointers))});"
 
 
-def _statement(n: Store | Update) -> str:
+def _nest(loop: Loop) -> list[Loop]:
+    """Loops of its kind, each the whole body of the one around it."""
+    nest = [loop]
+    while isinstance(nest[-1].body, Loop) and nest[-1].body.kind == loop.kind:
+        nest.append(nest[-1].body)
+    return nest
+
+
+def _assignment(n: Store | Update) -> str:
     left, right = access_text(n.buffer, n.subscripts), _value(n.value)
     tag = f"  // {n.name}" if n.name else ""
     if isinstance(n, Store):
@@ -222,13 +204,6 @@ def _value(v: Value) -> str:
     return f"__shfl_{_SHUFFLES[v.direction]}_sync(~0u, {value_text(v.value)}, {v.lanes})"
 
 
-def _declaration(b: Buffer) -> str:
-    shape = f"[{', '.join(map(str, b.shape))}]"
-    if b.space == "arena":
-        return f"{b.dtype} *{b.name};  // {shape} of the device's memory"
-    return f"{'__shared__ ' * (b.space == 'shared')}{b.dtype} {b.name}{shape};"
-
-
 def _device_text(n: OnDevice) -> str:
     match n:
         case Barrier():
@@ -236,8 +211,7 @@ def _device_text(n: OnDevice) -> str:
         case GridBarrier(counter):
             return f"grid_sync({counter});"
         case BeginCopy():
-            target = access_text(n.target, n.target_subscripts)
-            source = access_text(n.source, n.source_subscripts)
+            target, source = moved_text(n)
             where = "" if n.condition == TRUE else f", {condition_text(n.condition)}"
             return f"cp_async<{n.elements}>(&{target}, &{source}{where});"
         case CommitCopies():
@@ -245,18 +219,9 @@ def _device_text(n: OnDevice) -> str:
         case WaitCopies(pending):
             return f"cp_async_wait<{pending}>();"
         case LoadMatrices():
-            target, source = (
-                access_text(n.target, n.target_subscripts),
-                access_text(n.source, n.row),
-            )
             name = f"ldmatrix_x{1 << len(n.steps)}{'_trans' * n.transposed}"
-            return f"{name}(&{target}, &{source});"
+            return f"{name}(&{moved_text(n)[0]}, &{access_text(n.source, n.row)});"
         case MatrixMultiply():
-            at = (
-                (n.target, n.target_subscripts),
-                (n.left, n.left_subscripts),
-                (n.right, n.right_subscripts),
-            )
-            return f"mma_m16n8k{n.depth}({', '.join('&' + access_text(*x) for x in at)});"
+            return f"mma_m16n8k{n.depth}(&{', &'.join(factors_text(n))});"
         case _:
             assert_never(n)
