@@ -90,12 +90,14 @@ static void prepare(Simt *simt, Fiber *fiber) {
 
 /* ---- what generated code calls */
 
-/* `site`: a number that barriers and shuffles elsewhere in the region do not have. */
-void tcsym_simt_barrier(Simt *simt, int64_t site) {
-    simt->fibers[simt->current].state = AT_BARRIER;
+/* Lets others run. `site`: a number that barriers and shuffles elsewhere in the region do not have. */
+static void wait_as(Simt *simt, State state, int64_t site) {
+    simt->fibers[simt->current].state = state;
     simt->fibers[simt->current].site = site;
     yield(simt);
 }
+
+void tcsym_simt_barrier(Simt *simt, int64_t site) { wait_as(simt, AT_BARRIER, site); }
 
 int64_t tcsym_simt_blocks(Simt *simt) { return simt->n_blocks; }
 
@@ -103,32 +105,25 @@ int64_t tcsym_simt_blocks(Simt *simt) { return simt->n_blocks; }
 void tcsym_simt_grid_barrier(Simt *simt, const int32_t *counter, int64_t site) {
     if (*counter & INT32_MAX)
         tcsym_simt_fail(simt, 0, "a barrier of the grid whose counter is not 0");
-    simt->fibers[simt->current].state = AT_GRID;
-    simt->fibers[simt->current].site = site;
-    yield(simt);
+    wait_as(simt, AT_GRID, site);
 }
 
 /* The value of thread `source` of the same warp, or its own if that is no lane of a warp. All of the
  * warp take part. */
 int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source, int64_t site) {
     Fiber *fiber = &simt->fibers[simt->current];
-    fiber->state = IN_SHUFFLE;
-    fiber->site = site;
     fiber->value = value;
     fiber->source = source;
-    yield(simt);
+    wait_as(simt, IN_SHUFFLE, site);
     return fiber->value;
 }
 
 /* held[0..3] += what this thread holds of a product of two matrices, 16 x depth and depth x 8, of
  * which the elements that it holds follow. All 32 threads of the warp take part. */
 void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth, int64_t site) {
-    Fiber *fiber = &simt->fibers[simt->current];
-    fiber->site = site;
-    fiber->state = IN_PRODUCT;
-    fiber->held = held;
-    fiber->depth = depth;
-    yield(simt);
+    simt->fibers[simt->current].held = held;
+    simt->fibers[simt->current].depth = depth;
+    wait_as(simt, IN_PRODUCT, site);
 }
 
 /* Threads that wait for each other stand at one place. */
@@ -169,18 +164,8 @@ static int across(int lane, int e, int64_t depth, bool left) {
     return lane / 4 + (left ? 8 * second : 0);
 }
 
-/* True if all threads of the warp that begins at `first` stand in a product, which is then done.
- * `end`: of its block. */
-static bool multiply_warp(Simt *simt, int first, int end) {
-    Fiber *fibers = &simt->fibers[first];
-    if (end - first < LANES)
-        return false;
+static void multiply(Fiber *fibers) {
     int64_t depth = fibers[0].depth;
-    for (int k = 0; k < LANES; k++)
-        if (fibers[k].state != IN_PRODUCT || fibers[k].depth != depth)
-            return false;
-    if (!are_together(simt, first, LANES, "products"))
-        return false;
     float left[TILE_ROWS][MOST_DEPTH], right[MOST_DEPTH][TILE_COLUMNS];
     int n_left = TILE_ROWS * (int)depth / LANES, n_right = TILE_COLUMNS * (int)depth / LANES;
     for (int k = 0; k < LANES; k++) {
@@ -190,43 +175,53 @@ static bool multiply_warp(Simt *simt, int first, int end) {
         for (int e = 0; e < n_right; e++)
             right[along(k, e, depth, false)][across(k, e, depth, false)] = factor(b[e], depth);
     }
-    for (int k = 0; k < LANES; k++) {
+    for (int k = 0; k < LANES; k++)
         for (int e = 0; e < SUMS; e++) {
             int row = k / 4 + 8 * (e / 2), column = 2 * (k % 4) + e % 2;
             for (int t = 0; t < depth; t++)
                 fibers[k].held[e] += left[row][t] * right[t][column];
         }
-        fibers[k].state = READY;
-    }
-    return true;
 }
 
 /* ---- the scheduler */
 
-/* The same of a shuffle. */
-static bool shuffle_warp(Simt *simt, int first, int end) {
-    int n = end - first < LANES ? end - first : LANES;
+/* False, and said so, if one of `n` threads takes from a lane that is not there. */
+static bool shuffle(Simt *simt, Fiber *fibers, int n) {
     int64_t values[LANES];
+    for (int k = 0; k < n; k++)
+        values[k] = fibers[k].value;
     for (int k = 0; k < n; k++) {
-        if (simt->fibers[first + k].state != IN_SHUFFLE)
-            return false;
-        values[k] = simt->fibers[first + k].value;
-    }
-    if (!are_together(simt, first, n, "shuffles"))
-        return false;
-    for (int k = 0; k < n; k++) {
-        Fiber *fiber = &simt->fibers[first + k];
-        int64_t source = fiber->source;
+        int64_t source = fibers[k].source;
         if (n <= source && source < LANES) {
+            int thread = (int)(fibers + k - simt->fibers) % simt->n_threads;
             tcsym_simt_say(simt, "block %lld, thread %d: a shuffle from lane %lld of %d",
-                           (long long)simt->block, (first + k) % simt->n_threads,
-                           (long long)source, n);
+                           (long long)simt->block, thread, (long long)source, n);
             return false;
         }
-        bool there = 0 <= source && source < n;
-        fiber->value = there ? values[source] : values[k];
-        fiber->state = READY;
+        fibers[k].value = values[0 <= source && source < n ? source : k];
     }
+    return true;
+}
+
+/* True if all threads of the warp that begins at `first` stand in a shuffle or product, which is then
+ * done. `end`: of its block. */
+static bool exchange(Simt *simt, int first, int end) {
+    int n = end - first < LANES ? end - first : LANES;
+    Fiber *fibers = &simt->fibers[first];
+    bool is_product = fibers[0].state == IN_PRODUCT;
+    if (is_product ? n < LANES : fibers[0].state != IN_SHUFFLE)
+        return false;
+    for (int k = 1; k < n; k++)
+        if (fibers[k].state != fibers[0].state || (is_product && fibers[k].depth != fibers[0].depth))
+            return false;
+    if (!are_together(simt, first, n, is_product ? "products" : "shuffles"))
+        return false;
+    if (is_product)
+        multiply(fibers);
+    else if (!shuffle(simt, fibers, n))
+        return false;
+    for (int k = 0; k < n; k++)
+        fibers[k].state = READY;
     return true;
 }
 
@@ -269,7 +264,7 @@ static void settle(Simt *simt, int slot) {
     }
     bool exchanged = false;
     for (int k = first; k < first + n; k += LANES)
-        exchanged |= shuffle_warp(simt, k, first + n) || multiply_warp(simt, k, first + n);
+        exchanged |= exchange(simt, k, first + n);
     if (!exchanged)
         tcsym_simt_say(simt, "block %lld: %d of %d threads wait at a barrier, %d have ended",
                        (long long)simt->block, waiting + count(simt, first, AT_GRID), n,
@@ -355,11 +350,7 @@ static Simt *take(int64_t threads, int64_t shared_bytes) {
     free(simt->shadow);
     simt->shared = aligned_alloc(128, (shared_bytes + 128) / 128 * 128);
     simt->shadow = calloc(shared_bytes + 1, sizeof *simt->shadow);
-    if (!simt->shared || !simt->shadow)
-        return NULL;
-    for (int64_t k = 0; k <= shared_bytes; k++)
-        simt->shadow[k].writer = simt->shadow[k].reader = NOBODY;
-    return simt;
+    return simt->shared && simt->shadow ? simt : NULL;
 }
 
 static void run_blocks(Simt *simt, int64_t blocks, bool backwards) {
@@ -372,7 +363,7 @@ static void run_blocks(Simt *simt, int64_t blocks, bool backwards) {
 int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
                         int64_t shared_bytes, int64_t together, int64_t backwards) {
     if (blocks <= 0) {
-        tcsym_simt_globals(NULL, 0, NULL); /* they were this grid's */
+        tcsym_simt_next_launch(); /* it was this one */
         return 0;
     }
     if (threads < 1 || threads > MOST_THREADS) {
@@ -395,13 +386,13 @@ int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t thre
     simt->round = 0;
     memset(simt->phases, 0, sizeof simt->phases);
     simt->failed = false;
-    tcsym_simt_take_globals(simt);
+    simt->launch = tcsym_simt_next_launch();
     if (!tcsym_simt_watch(simt)) {
         tcsym_simt_forget(simt);
         return OUT_OF_MEMORY;
     }
     run_blocks(simt, blocks, backwards);
-    if (simt->watched && !simt->failed && !(simt->fault && *simt->fault)) {
+    if (simt->watched && !simt->failed && !(simt->launch.fault && *simt->launch.fault)) {
         tcsym_simt_set_back(simt);
         run_blocks(simt, blocks, !backwards);
         tcsym_simt_compare(simt);

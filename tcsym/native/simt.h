@@ -5,12 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, NOBODY = -1, SEVERAL = -2 };
+enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, SEVERAL = -1 };
 enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
 typedef enum { READS, WRITES, UPDATES } Use; /* of an element, the last as a whole */
 typedef enum { READY, AT_BARRIER, AT_GRID, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
 
-/* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
+/* Into shared memory; of zeros without a source. */
+typedef struct {
+    char *to;
+    const char *from;
+    int64_t bytes;
+    int group;
+} Copy;
+
+/* Copies of the last `group` are not committed yet. */
 typedef struct {
     State state;
     void *stack_pointer;
@@ -20,12 +28,7 @@ typedef struct {
     int64_t depth;
     int64_t site;          /* of the barrier or shuffle that it waits at */
     int n_copies, group;
-    struct {
-        char *to;
-        const char *from;
-        int64_t bytes;
-        int group;
-    } copies[MOST_COPIES];
+    Copy copies[MOST_COPIES];
 } Fiber;
 
 /* Who touched a byte of shared memory since the last barrier, and how many copies to it are on
@@ -43,6 +46,14 @@ typedef struct {
     const char *name;
 } Global;
 
+/* What a grid is launched with. `fault`: not 0 once the program's own checks found something; results
+ * do not matter then. */
+typedef struct {
+    const Global *globals;
+    int64_t n_globals;
+    const int32_t *fault;
+} Launch;
+
 /* Who touched an element in this grid, as 1 + thread, counted over all blocks, and how many barriers
  * of its block, and of the grid, were passed then. Of those that read it, and of those that updated it as a whole, the
  * second is in another block than the first, if there was one. */
@@ -52,9 +63,11 @@ typedef struct {
 typedef struct {
     Touch writer, readers[2], updaters[2];
 } Mark;
+/* All bytes of a buffer, at the start and at the end of the first run, behind the marks. */
 typedef struct {
     Mark *marks;
-    char *before, *after; /* all bytes, at the start and at the end of the first run */
+    char *memory, *before, *after;
+    int64_t n, bytes;
 } Watched;
 
 struct Simt {
@@ -69,10 +82,8 @@ struct Simt {
     char *stacks;
     int n_stacks;
     bool failed;
-    const Global *globals;
-    Watched *watched; /* of each, null if checks are off */
-    int64_t n_globals;
-    const int32_t *fault; /* not 0: the program's own, and results do not matter */
+    Launch launch;
+    Watched *watched; /* of each global buffer, null if checks are off */
     Fiber fibers[MOST_THREADS];
 };
 
@@ -86,7 +97,7 @@ void tcsym_simt_say(Simt *simt, const char *format, ...);
 void tcsym_simt_fail(Simt *simt, int64_t line, const char *format, ...);
 
 /* simt_memory.c: what is watched if checks are on. */
-void tcsym_simt_take_globals(Simt *simt);
+Launch tcsym_simt_next_launch(void);
 bool tcsym_simt_watch(Simt *simt);
 void tcsym_simt_set_back(Simt *simt);
 void tcsym_simt_compare(Simt *simt);

@@ -5,9 +5,7 @@
  */
 #include "simt.h"
 
-static _Thread_local const Global *next_globals; /* of the grid that is launched next */
-static _Thread_local int64_t n_next_globals;
-static _Thread_local const int32_t *next_fault;
+static _Thread_local Launch next; /* of the grid that is launched next */
 static bool checks_are_on;
 
 /* ---- shared memory */
@@ -25,12 +23,12 @@ static void touch(Simt *simt, const char *at, int64_t bytes, bool writes, int pe
         long long byte = at_byte - own;
         if (s->pending && !pending)
             tcsym_simt_fail(simt, line, "shared memory is used while a copy to it is on its way");
-        else if (is_written && s->writer != NOBODY)
+        else if (is_written)
             tcsym_simt_fail(simt, line, "a race: thread %d wrote byte %lld of shared memory",
                             s->writer % simt->n_threads, byte);
         else if (writes && is_read && s->reader == SEVERAL)
             tcsym_simt_fail(simt, line, "a race: others read byte %lld of shared memory", byte);
-        else if (writes && is_read && s->reader != NOBODY)
+        else if (writes && is_read)
             tcsym_simt_fail(simt, line, "a race: thread %d read byte %lld of shared memory",
                             s->reader % simt->n_threads, byte);
         if (writes) {
@@ -95,12 +93,8 @@ static int64_t n_elements(const Global *global) {
 /* ---- two runs of a grid */
 
 void tcsym_simt_forget(Simt *simt) {
-    for (int64_t k = 0; simt->watched && k < simt->n_globals; k++) {
-        Watched *w = &simt->watched[k];
-        free(w->marks);
-        free(w->before);
-        free(w->after);
-    }
+    for (int64_t k = 0; simt->watched && k < simt->launch.n_globals; k++)
+        free(simt->watched[k].marks);
     free(simt->watched);
     simt->watched = NULL;
 }
@@ -108,58 +102,51 @@ void tcsym_simt_forget(Simt *simt) {
 bool tcsym_simt_watch(Simt *simt) {
     if (!checks_are_on)
         return true;
-    simt->watched = calloc(simt->n_globals + 1, sizeof *simt->watched);
-    for (int64_t k = 0; simt->watched && k < simt->n_globals; k++) {
-        const Global *global = &simt->globals[k];
-        int64_t n = n_elements(global);
-        if (!global->is_written || !n)
-            continue;
+    simt->watched = calloc(simt->launch.n_globals + 1, sizeof *simt->watched);
+    for (int64_t k = 0; simt->watched && k < simt->launch.n_globals; k++) {
+        const Global *global = &simt->launch.globals[k];
         Watched *w = &simt->watched[k];
-        w->marks = calloc(n, sizeof *w->marks);
-        w->before = malloc(n * global->bytes);
-        w->after = malloc(n * global->bytes);
-        if (!w->marks || !w->before || !w->after)
+        if (!global->is_written || !(w->n = n_elements(global)))
+            continue;
+        w->bytes = w->n * global->bytes;
+        w->marks = calloc(1, w->n * sizeof *w->marks + 2 * w->bytes);
+        if (!w->marks)
             return false;
-        memcpy(w->before, global->base + first_byte(global), n * global->bytes);
+        w->memory = global->base + first_byte(global);
+        w->before = (char *)(w->marks + w->n);
+        w->after = w->before + w->bytes;
+        memcpy(w->before, w->memory, w->bytes);
     }
     return simt->watched;
 }
 
 /* Keeps what the first run wrote, and sets the memory back. */
 void tcsym_simt_set_back(Simt *simt) {
-    for (int64_t k = 0; k < simt->n_globals; k++) {
-        const Global *global = &simt->globals[k];
-        Watched *w = &simt->watched[k];
+    for (Watched *w = simt->watched; w < simt->watched + simt->launch.n_globals; w++) {
         if (!w->marks)
             continue;
-        int64_t n = n_elements(global);
-        memcpy(w->after, global->base + first_byte(global), n * global->bytes);
-        memcpy(global->base + first_byte(global), w->before, n * global->bytes);
-        memset(w->marks, 0, n * sizeof *w->marks);
+        memcpy(w->after, w->memory, w->bytes);
+        memcpy(w->memory, w->before, w->bytes);
+        memset(w->marks, 0, w->n * sizeof *w->marks);
     }
 }
 
 void tcsym_simt_compare(Simt *simt) {
-    for (int64_t k = 0; k < simt->n_globals && !simt->failed; k++) {
-        const Global *global = &simt->globals[k];
+    for (int64_t k = 0; k < simt->launch.n_globals; k++) {
+        const Global *global = &simt->launch.globals[k];
         const Watched *w = &simt->watched[k];
-        const char *now = global->base + first_byte(global);
-        for (int64_t e = 0; w->marks && e < n_elements(global); e++) {
-            if (!memcmp(now + e * global->bytes, w->after + e * global->bytes, global->bytes))
-                continue;
-            const Mark *mark = &w->marks[e];
-            Touch writer = mark->writer.thread ? mark->writer : mark->updaters[0];
-            long long at = e + global->first, block = 0, thread = 0;
-            if (writer.thread) {
-                block = block_of(simt, writer);
-                thread = (writer.thread - 1) % simt->n_threads;
-            }
-            tcsym_simt_say(simt,
-                           "block %lld, thread %lld: element %lld of `%s` depends on the order of "
-                           "threads or on shared memory that nothing set",
-                           block, thread, at, global->name);
-            break;
-        }
+        int64_t e = 0, size = global->bytes;
+        while (e < w->n && !memcmp(w->memory + e * size, w->after + e * size, size))
+            e++;
+        if (e >= w->n)
+            continue;
+        Touch writer = w->marks[e].writer.thread ? w->marks[e].writer : w->marks[e].updaters[0];
+        long long block = writer.thread ? block_of(simt, writer) : 0;
+        long long thread = writer.thread ? (writer.thread - 1) % simt->n_threads : 0;
+        tcsym_simt_say(simt,
+                       "block %lld, thread %lld: element %lld of `%s` depends on the order of "
+                       "threads or on shared memory that nothing set",
+                       block, thread, (long long)(e + global->first), global->name);
     }
 }
 
@@ -175,7 +162,7 @@ static bool is_inside(const Global *global, const char *at, int64_t bytes) {
 }
 
 static void use(Simt *simt, int64_t k, const char *at, int64_t bytes, Use how, int64_t line) {
-    const Global *global = &simt->globals[k];
+    const Global *global = &simt->launch.globals[k];
     Mark *marks = simt->watched ? simt->watched[k].marks : NULL;
     int64_t from = at - global->base - first_byte(global);
     if (marks)
@@ -186,11 +173,11 @@ static void use(Simt *simt, int64_t k, const char *at, int64_t bytes, Use how, i
 /* An access to global buffer number `k` of the region. */
 void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t how, int64_t k,
                        int64_t line) {
-    if (!simt->globals)
+    if (!simt->launch.globals)
         return; /* launched by others, who do not name what they give */
-    if (k >= simt->n_globals)
+    if (k >= simt->launch.n_globals)
         tcsym_simt_fail(simt, line, "memory that the launch does not name");
-    const Global *global = &simt->globals[k];
+    const Global *global = &simt->launch.globals[k];
     long long first = global->first, n = n_elements(global);
     if (!is_inside(global, at, bytes))
         tcsym_simt_fail(simt, line, "element %lld of `%s`, which has elements %lld to %lld",
@@ -201,29 +188,24 @@ void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t how, i
 
 /* What is copied from a global buffer, if it is from one of the region's. */
 static void use_any(Simt *simt, const char *at, int64_t bytes) {
-    for (int64_t k = 0; k < simt->n_globals; k++)
-        if (is_inside(&simt->globals[k], at, bytes)) {
+    for (int64_t k = 0; k < simt->launch.n_globals; k++)
+        if (is_inside(&simt->launch.globals[k], at, bytes)) {
             use(simt, k, at, bytes, READS, 0);
             return;
         }
-    if (simt->globals)
+    if (simt->launch.globals)
         tcsym_simt_fail(simt, 0, "a copy from beside all buffers");
 }
 
 /* The global buffers of the next grid, and where it notes faults. */
 void tcsym_simt_globals(const void *globals, int64_t n, const int32_t *fault) {
-    next_globals = globals;
-    n_next_globals = n;
-    next_fault = fault;
+    next = (Launch){globals, n, fault};
 }
 
-void tcsym_simt_take_globals(Simt *simt) {
-    simt->globals = next_globals;
-    simt->n_globals = n_next_globals;
-    simt->fault = next_fault;
-    next_globals = NULL;
-    n_next_globals = 0;
-    next_fault = NULL;
+Launch tcsym_simt_next_launch(void) {
+    Launch taken = next;
+    next = (Launch){NULL, 0, NULL};
+    return taken;
 }
 
 /* A copy into shared memory that begins now and is done when a wait says so; zeros, unless `reads`. */
@@ -236,11 +218,7 @@ void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int6
     touch(simt, to, bytes, true, 1, 0);
     if (reads)
         use_any(simt, from, bytes);
-    int k = fiber->n_copies++;
-    fiber->copies[k].to = to;
-    fiber->copies[k].from = reads ? from : NULL;
-    fiber->copies[k].bytes = bytes;
-    fiber->copies[k].group = fiber->group;
+    fiber->copies[fiber->n_copies++] = (Copy){to, reads ? from : NULL, bytes, fiber->group};
 }
 
 void tcsym_simt_commit(Simt *simt) { simt->fibers[simt->current].group++; }
@@ -249,18 +227,17 @@ void tcsym_simt_commit(Simt *simt) { simt->fibers[simt->current].group++; }
 void tcsym_simt_wait(Simt *simt, int64_t left) {
     Fiber *fiber = &simt->fibers[simt->current];
     int kept = 0;
-    for (int k = 0; k < fiber->n_copies; k++) {
-        if (fiber->copies[k].group >= fiber->group - left) {
-            fiber->copies[kept++] = fiber->copies[k];
+    for (const Copy *copy = fiber->copies; copy < fiber->copies + fiber->n_copies; copy++) {
+        if (copy->group >= fiber->group - left) {
+            fiber->copies[kept++] = *copy;
             continue;
         }
-        char *to = fiber->copies[k].to;
-        if (fiber->copies[k].from)
-            memcpy(to, fiber->copies[k].from, fiber->copies[k].bytes);
+        if (copy->from)
+            memcpy(copy->to, copy->from, copy->bytes);
         else
-            memset(to, 0, fiber->copies[k].bytes);
-        Shadow *s = &simt->shadow[to - simt->shared];
-        for (Shadow *end = s + fiber->copies[k].bytes; s < end; s++) {
+            memset(copy->to, 0, copy->bytes);
+        Shadow *s = &simt->shadow[copy->to - simt->shared];
+        for (Shadow *end = s + copy->bytes; s < end; s++) {
             s->pending--;
             s->writer = (int16_t)simt->current; /* others see it after a barrier */
             s->written_in = phase_of(simt);
