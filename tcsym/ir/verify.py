@@ -3,9 +3,11 @@
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
 and types of accesses, allocation of everything that is not an argument, register buffers addressed
 by unrolled and vector variables only, the shape of unrolled and vector loops, that iterations of a
-parallel loop do not all write one element, that sections touch nothing of one another (`sections`),
-and that there is nothing that the kind of target does not admit (ADMITTED). Of a device's kernel,
-its grid, its threads and what they share is checked as well (`verify_device`, `races`).
+parallel loop do not all write one element, that a temporary is used only inside of the loops that
+it is private to, which two nests never are, that sections touch nothing of one another
+(`sections`), and that there is nothing that the kind of target does not admit (ADMITTED). Of a
+device's kernel, its grid, its threads and what they share is checked as well (`verify_device`,
+`races`).
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class _Scope(Struct, frozen=True):
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
         differ between them. apart: a condition around may hold in one iteration only. natural:
-        variables that are never negative.
+        variables that are never negative. private: of a buffer, loops that all its uses lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -113,6 +115,7 @@ class _Scope(Struct, frozen=True):
     moving: frozenset[str] = frozenset()
     apart: bool = False
     natural: frozenset[str] = frozenset()
+    private: Mapping[str, frozenset[str]] = {}
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
@@ -162,10 +165,19 @@ def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) 
     known = sizes | set(kernel.launched)
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
     seen: set[str] = set(known)
-    scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset(), natural=sizes)
+    visible, private = frozenset(kernel.arguments), _private(kernel)
+    scope = _Scope(buffers, visible, known, frozenset(), natural=sizes, private=private)
     _verify_node(kernel.body, scope, seen)
     if kind == "device":
         _verify_device(kernel, proves_races)
+
+
+def _private(kernel: Kernel) -> dict[str, frozenset[str]]:
+    """Loops to whose iterations buffers are private. Threads and blocks hand on what is theirs from
+    one of their loops to the next."""
+    loops = (n for n, _ in walk(kernel.body) if isinstance(n, Loop))
+    names = {n.variable for n in loops if n.kind not in ("thread", "block")}
+    return {b.name: b.private & names for b in kernel.buffers if b.private & names}
 
 
 def _verify_admitted(kernel: Kernel, kind: TargetKind) -> None:
@@ -362,6 +374,8 @@ def _verify_access(n: Node, name: str, subscripts: tuple[object, ...], scope: _S
         if isinstance(s, Index):
             used |= s.variables()
     _require(used <= scope.variables, n, f"unknown {sorted(used - scope.variables)}")
+    outside = scope.private.get(name, scope.variables) - scope.variables
+    _require(not outside, n, f"{name} outside of {sorted(outside)}, which it is private to")
     if buffer.space == "register":
         indices = all(isinstance(s, Index) for s in subscripts)
         _require(indices and used <= scope.constants, n, f"{name} needs constant subscripts")

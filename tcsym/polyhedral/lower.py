@@ -46,6 +46,7 @@ from tcsym.ir.loops import (
     conditional,
     given,
 )
+from tcsym.ir.regions import buffers_used
 from tcsym.ir.traverse import substitute_value, walk
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
@@ -66,6 +67,20 @@ def has_bounds(tree: Tree, scop: Scop) -> bool:
         and {t.value(name) for t in loops} >= {var(v) for v in scop.statement(name).iterators}
         for name, loops in leaves(tree)
     )
+
+
+def private_around_uses(
+    nest: Node, private: Mapping[str, frozenset[str]]
+) -> dict[str, frozenset[str]]:
+    """`private` without loops that isl took an iteration out of in which a temporary is used."""
+    around: dict[str, frozenset[str]] = {}
+    for n, loops in walk(nest):
+        if isinstance(n, Block | Branch | Allocate):
+            continue
+        names = frozenset(x.variable for x in loops)
+        for b in buffers_used(replace(n, body=Block(())) if isinstance(n, Loop) else n):
+            around[b] = around.get(b, names) & names
+    return {b: own & around.get(b, own) for b, own in private.items()}
 
 
 def kernel_around(

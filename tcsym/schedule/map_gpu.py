@@ -151,11 +151,9 @@ class _Host(Struct):
         nest = at_once(self.kernel, n)
         if nest is not None:
             self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
-            assert isinstance(copy, Loop)
             self.kernel, many = in_copies(self.kernel, copy, self.names)
             return self.cheaper(many, nest)
         self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
-        assert isinstance(copy, Loop)
         found, nest = scatter_of(copy), owned(n, self.names)
         if found is None:
             return self.single(n) if nest is None else self.grids(nest)
@@ -223,7 +221,6 @@ class _Host(Struct):
         nodes: list[Node] = []
         for x in given[:last]:
             self.kernel, copy, new = duplicate(self.kernel, n, self.names)
-            assert isinstance(copy, Loop)
             nodes.append(make(copy, replace(x, plan=renamed(x.plan, new))))
         made = make(n, given[last])
         for x, node in zip(reversed(given[:last]), reversed(nodes), strict=True):

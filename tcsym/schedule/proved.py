@@ -23,7 +23,7 @@ from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
-from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
+from tcsym.polyhedral.lower import has_bounds, kernel_around, private_around_uses, tree_to_loops
 from tcsym.polyhedral.pipelines import pipelines
 from tcsym.polyhedral.private_loops import private_loops
 from tcsym.polyhedral.prove import loop_orders, prove
@@ -186,7 +186,7 @@ def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _L
         tree = with_pipelines(tree, pipelines(tree, scop, dependences))
     with log.step("lower"):
         nest = _nest(tree, scop, relations)
-    return _Found(dependences, tree, private, nest)
+    return _Found(dependences, tree, private_around_uses(nest, private), nest)
 
 
 def _nest(tree: Tree, scop: Scop, relations: Relations) -> Node:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, floordiv, index, lt
+from tcsym.index.expr import ZERO, Index, floordiv, index, lt, var
 from tcsym.ir.loops import Branch, Loop, Node, Space, TransposeBlock, block
 from tcsym.ir.verify import InternalError, verify
 from tests.ir.device_kernels import I, J, N, allocated, argument, made, rd, st, temporary
@@ -56,3 +57,21 @@ def test_arguments_are_shared() -> None:
     check(parallel(st("Y", (I,), rd("X", floordiv(I, 2)))))
     with pytest.raises(InternalError, match="write one element of Y"):
         check(parallel(st("Y", (ZERO,), rd("X", I))))
+
+
+def test_nests_share_no_temporary_that_is_private_to_one_of_them() -> None:
+    """A copy whose loop has another name, or none, has storage of its own."""
+
+    def both(copy: Node) -> None:
+        own = replace(temporary("P", "stack", 64), private=frozenset("j"))
+        buffers = [argument("X", "N"), own, temporary("Q", "stack", 64)]
+        choice = Branch(lt(N, 9), serial(0, 4, st("P", (J,), con(1.0))), copy)
+        verify(made("both", "N", buffers, allocated("P", allocated("Q", choice))))
+
+    def copied(buffer: str) -> Node:
+        return Loop("l", ZERO, index(4), st(buffer, (var("l"),), con(1.0)))
+
+    both(copied("Q"))
+    for node in (copied("P"), ONE_ELEMENT):
+        with pytest.raises(InternalError, match=r"P outside of \['j'\], which it is private to"):
+            both(node)

@@ -146,8 +146,8 @@ MUTANTS = (
         "packed-steps-lose-the-rest",
         "sums of packed products leave out the terms behind the last whole step",
         "_packed",
-        "return whole, renamed_loops(rest, names)",
-        "return whole, None",
+        "return kernel, block(whole, rest)",
+        "return kernel, whole",
     ),
     Mutant(
         "rows-with-gaps-merged",

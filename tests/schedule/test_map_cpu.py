@@ -81,7 +81,7 @@ def test_notes_say_what_was_chosen_and_why_not() -> None:
         "blocks of 4 by 2 rows",
         "vectors along k.3",
         "4 rows at a time",
-        "vectors along k.9",
+        "vectors along k.10",
         "blocks of 1 by 4 rows",
         "vectors along k.1",
         "contraction, columns j, rows i",

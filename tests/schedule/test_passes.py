@@ -26,7 +26,7 @@ from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.map_cpu import map_cpu, nests
@@ -40,6 +40,7 @@ from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.tile.tile_loop import split_point, tile_loop
 from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
 from tcsym.schedule.version.contraction_versions import panels_pay
+from tcsym.schedule.version.versioning import duplicate
 from tcsym.target.machine import Machine
 from tests.schedule import naive
 from tests.schedule.compare import assert_same
@@ -57,6 +58,12 @@ def bare(k: Kernel) -> Kernel:
     return with_body(k, without_allocations(k.body))
 
 
+def copied(k: Kernel) -> Kernel:
+    """The copy of everything, in place of what it is of."""
+    kernel, body, _ = duplicate(k, k.body, Names.of(k))
+    return with_body(kernel, body)
+
+
 PASSES: dict[str, Pass] = {
     "unswitch": lambda k: unswitch(k, Names.of(k)),
     "accumulate": lambda k: accumulate_privately(k, Names.of(k)),
@@ -64,7 +71,7 @@ PASSES: dict[str, Pass] = {
     "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
     "parallelise": lambda k: parallelise(k, AVX2),
     "collapse": lambda k: parallelise(coalesce_outermost(k, AVX2, Names.of(k), 0), AVX2),
-    "renamed": lambda k: with_body(k, renamed_loops(k.body, Names.of(k))),
+    "copied": copied,
 }
 
 

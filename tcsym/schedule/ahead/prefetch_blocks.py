@@ -20,7 +20,8 @@ from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, Update, block
 from tcsym.ir.traverse import loads, map_node
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.version.versioning import Copies
 from tcsym.target.machine import Machine
 
 MOST_LINES = 8  # of a vector
@@ -90,6 +91,8 @@ def fetch_ahead(
 ) -> Kernel:
     """Each loop of `ahead` fetches that, where the arrays do not lie in the second cache."""
 
+    copies = Copies(kernel, names)
+
     def fetch(x: Node) -> Node:
         lines = ahead.get(x.variable, ()) if isinstance(x, Loop) else ()
         if not isinstance(x, Loop) or not lines:
@@ -99,7 +102,8 @@ def fetch_ahead(
         far = ge(sum(elements, start=ZERO), FAR_CACHES * machine.level("l2").bytes)
         if far == FALSE:
             return x
-        fetching, other = block(*lines, x.body), renamed_loops(x.body, names)
-        return replace(x, body=fetching if far == TRUE else Branch(far, fetching, other))
+        body = block(*lines, x.body)
+        return replace(x, body=body if far == TRUE else Branch(far, body, copies.of(x.body)))
 
-    return replace(kernel, body=map_node(kernel.body, fetch)) if ahead else kernel
+    body = map_node(kernel.body, fetch) if ahead else kernel.body
+    return replace(copies.kernel, body=body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import gcd
 
 from msgspec import Struct
@@ -234,26 +234,23 @@ def offset_stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Inde
     return linear_coefficient(total, variable)
 
 
-def rename_buffer(node: Node, old: str, new: str) -> Node:
-    """`node` with every access of `old` on `new`."""
+def rename_buffers(node: Node, new: Mapping[str, str]) -> Node:
+    """`node` with every access of a buffer that `new` has on what it says."""
 
     def statement(x: Node) -> Node:
         match x:
-            case Store() | Update() if x.buffer == old:
-                return replace(x, buffer=new)
-            case TransposeBlock():
-                target = new if x.target == old else x.target
-                return replace(x, target=target, source=new if x.source == old else x.source)
-            case BeginCopy() | LoadMatrices():
-                target = new if x.target == old else x.target
-                return replace(x, target=target, source=new if x.source == old else x.source)
+            case Store() | Update() if x.buffer in new:
+                return replace(x, buffer=new[x.buffer])
+            case TransposeBlock() | BeginCopy() | LoadMatrices():
+                target, source = (new.get(b, b) for b in (x.target, x.source))
+                return replace(x, target=target, source=source)
             case MatrixMultiply():
-                target, left, right = (new if b == old else b for b in buffers_of(x))
+                target, left, right = (new.get(b, b) for b in buffers_of(x))
                 return replace(x, target=target, left=left, right=right)
             case _:
                 return x
 
     def value(v: Value) -> Value:
-        return replace(v, tensor=new) if isinstance(v, Read) and v.tensor == old else v
+        return replace(v, tensor=new[v.tensor]) if isinstance(v, Read) and v.tensor in new else v
 
     return map_node(node, statement, value)

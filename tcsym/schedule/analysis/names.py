@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.index.expr import Index, var
 from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.traverse import map_node, substitute_node, walk
+
+N = TypeVar("N", bound=Node)
 
 
 class Names(Struct):
@@ -32,14 +37,8 @@ class Names(Struct):
         return f"{stem}.{k}"
 
 
-def renamed_loops(node: Node, names: Names) -> Node:
-    """A copy of `node`, none of whose loops has temporaries, with fresh loop variables."""
-    return rename_loops(
-        node, {x.variable: names.fresh(x.variable) for x, _ in walk(node) if isinstance(x, Loop)}
-    )
-
-
-def rename_loops(node: Node, new: dict[str, str]) -> Node:
+def rename_loops(node: N, new: Mapping[str, str]) -> N:
+    """Only loops: `versioning.duplicate` copies what is private to them, too."""
     if not new:
         return node
     values: dict[str, Index] = {old: var(name) for old, name in new.items()}
@@ -49,4 +48,4 @@ def rename_loops(node: Node, new: dict[str, str]) -> Node:
             return replace(x, variable=new[x.variable])
         return x
 
-    return map_node(substitute_node(node, values), rename)
+    return cast(N, map_node(substitute_node(node, values), rename))

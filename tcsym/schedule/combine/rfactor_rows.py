@@ -79,8 +79,8 @@ def rfactor_rows(
     summed = {y.buffer for _, y in targets}
     others = (x for x in start[: rows[0]] if not (isinstance(x, Store) and x.buffer in summed))
     body = block(*others, *before, own, *after)
-    copy = replace_loop(copy, new[columns], lambda x: replace(x, body=body))
-    parts = Loop(part, ZERO, count, copy, "serial", "parallel")
+    inside = replace_loop(copy, new[columns], lambda x: replace(x, body=body))
+    parts = Loop(part, ZERO, count, inside, "serial", "parallel")
     total = Loop(last, ZERO, count, block(*combined), "serial", "reduction")
     rest = replace_loop(top, sums.variable, lambda _: total)
     both = replace_loop(kernel.body, nest, lambda _: block(parts, rest))

@@ -16,9 +16,9 @@ from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, mod, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
-from tcsym.ir.traverse import walk
-from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
 
 
@@ -103,12 +103,10 @@ class Grid(Struct):
         self.nest = replace(self.nest, kernel=kernel)
 
     def copied(self, node: Node) -> Node:
-        """`node` with loops of fresh names, to which what was private to the loops is private."""
-        loops = [x.variable for x, _ in walk(node) if isinstance(x, Loop)]
-        new = {v: self.names.fresh(v) for v in loops}
-        for old, name in new.items():
-            self.share(old, name)
-        return rename_loops(node, new)
+        """`node` with loops and temporaries of its own."""
+        kernel, copy, _ = duplicate(self.nest.kernel, node, self.names)
+        self.nest = replace(self.nest, kernel=kernel)
+        return copy
 
     def shared(self, name: str, dtype: DType, *shape: int) -> Buffer:
         """A new buffer of a block's threads."""

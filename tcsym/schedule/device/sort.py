@@ -16,10 +16,11 @@ from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, maximum, minimum, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block, given
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.grid import at_iteration
 from tcsym.schedule.device.scatter import Scatter
+from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
 
 MOST_PARTS = 1024
@@ -135,7 +136,8 @@ class _Sort:
         first = var(part) * n
         at_term = at_iteration(self.s.terms, var(term), self.s.at_positions(leaf))
         last = minimum(self.s.count, first + n)
-        return Loop(term, first, last, renamed_loops(at_term, self.names))
+        self.kernel, body, _ = duplicate(self.kernel, at_term, self.names)
+        return Loop(term, first, last, body)
 
     def chunk(self, element: str, chunk: str) -> Loop:
         first = var(chunk) * CHUNK

@@ -16,7 +16,7 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, floordiv, minimum, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Loop, Node, Store, block
-from tcsym.schedule.analysis.access import rename_buffer
+from tcsym.schedule.analysis.access import rename_buffers
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
@@ -53,7 +53,7 @@ def split_sum(
     zero = Store(sums.name, term.subscripts, identity(term.op, sums.dtype))
     kept = Store(parts.name, (var(part), *place), Read(sums.name, term.subscripts, sums.dtype))
     inner = block(zero, replace_loop(x.around[0], total.variable, lambda _: ranged), kept)
-    inner = rename_loops(rename_buffer(inner, sums.name, own.name), new)
+    inner = rename_loops(rename_buffers(inner, {sums.name: own.name}), new)
     outer = Loop(part, ZERO, n_parts, block(), "serial", "parallel")
     renamed_chain = (replace(y, variable=new[y.variable]) for y in nest.chain)
     sums_of_parts = Nest(kernel, _nested((outer, *renamed_chain), inner))

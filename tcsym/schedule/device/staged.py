@@ -51,7 +51,6 @@ from tcsym.ir.device import (
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, block, conditional
 from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Grid
 from tcsym.schedule.device.panels import (
     Contraction,
@@ -104,7 +103,7 @@ class Tiles(Struct, frozen=True):
         first = points.first(thread)
         row = self.start[plan.rows] + points.rows.place(first[0], i)
         column = self.start[plan.columns] + points.columns.place(first[1], j)
-        n = self.in_registers(renamed_loops(n, self.grid.names), points.register(i, j))
+        n = self.in_registers(self.grid.copied(n), points.register(i, j))
         numbers = {plan.rows: points.rows.number(i), plan.columns: points.columns.number(j)}
         n = _placed(n, {b: numbers[side] for b, side in (fragment or {}).items()})
         n = substitute_node(n, {plan.rows: row, plan.columns: column})

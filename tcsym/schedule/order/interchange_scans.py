@@ -28,7 +28,7 @@ from tcsym.index.expr import (
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, block
 from tcsym.ir.traverse import substitute_node, walk
-from tcsym.schedule.analysis.access import Access, accesses, rename_buffer, stride
+from tcsym.schedule.analysis.access import Access, accesses, rename_buffers, stride
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.analysis.rows import are_own
@@ -164,7 +164,7 @@ def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
         for b in states:
             if any(a.buffer == b.name for a in accesses(scans)):  # a scan of all rows has others
                 kernel = kernel.with_buffer(replace(b, name=names.fresh(b.name)))
-                scans = rename_buffer(scans, b.name, kernel.buffers[-1].name)
+                scans = rename_buffers(scans, {b.name: kernel.buffers[-1].name})
         node = Branch(single, scans, node)
     for b in states:
         kernel = kernel.with_buffer(replace(b, private=b.private | {row}))

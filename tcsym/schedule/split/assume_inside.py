@@ -29,7 +29,7 @@ from tcsym.ir.traverse import map_node, map_value, subvalues, walk
 from tcsym.ir.value_range import value_range
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.version.versioning import Copies
 from tcsym.types import DType
 
 Position = tuple[Expr, Index]  # a subscript, and the extent of its dimension
@@ -55,9 +55,9 @@ def assume_inside(kernel: Kernel, names: Names) -> Kernel:
                 moved |= subscript_variables(ends) or subscript_variables((e,))
     if not inside:
         return kernel
-    made = [kernel]  # with the temporaries of versions
-    body = _versions(made, kernel.body, inside, moved, names)
-    return replace(made[0], body=body)
+    copies = Copies(kernel, names)
+    body = _versions(copies, kernel.body, inside, moved)
+    return replace(copies.kernel, body=body)
 
 
 def _bound(e: Index, around: tuple[Loop, ...], sizes: frozenset[str], high: bool) -> Index | None:
@@ -79,21 +79,18 @@ def _positions(kernel: Kernel, n: Node) -> Iterator[Position]:
                 yield at, n.upper
 
 
-def _versions(
-    made: list[Kernel], n: Node, inside: Inside, moved: frozenset[str], names: Names
-) -> Node:
+def _versions(copies: Copies, n: Node, inside: Inside, moved: frozenset[str]) -> Node:
     def go(x: Node) -> Node:
-        return _versions(made, x, inside, moved, names)
+        return _versions(copies, x, inside, moved)
 
     match n:
         case Loop() if n.variable in moved:
-            kernel = made[0]
+            kernel = copies.kernel
             found = [p for x, _ in walk(n) for p in _positions(kernel, x) if p in inside]
             if not found:
                 return n
             plain = map_node(n, lambda x: _unchecked(kernel, x, inside))
-            made[0], plain, _ = duplicate(kernel, plain, names)
-            return Branch(all_of(inside[p] for p in found), plain, n)
+            return Branch(all_of(inside[p] for p in found), copies.of(plain), n)
         case Loop():
             return replace(n, body=go(n.body))
         case Block(body):

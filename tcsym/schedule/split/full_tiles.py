@@ -21,7 +21,8 @@ from tcsym.ir.bounds import eliminate, extent
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, Store, Update, Value, block
 from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.loops import replace_loop
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.version.versioning import Copies
 
 LEAST_VECTORS = 2
 CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))
@@ -30,18 +31,20 @@ CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))
 def full_tiles(kernel: Kernel, names: Names) -> Kernel:
     """Every nest of point loops that stores masked vectors gets a version without masks.
 
-    Contract: point loops contain no other loops, and no buffer is private to them.
+    Contract: point loops contain no other loops.
     """
-    return replace(kernel, body=_outside_tiles(kernel, kernel.body, names))
+    copies = Copies(kernel, names)
+    body = _outside_tiles(copies, kernel.body)
+    return replace(copies.kernel, body=body)
 
 
-def _outside_tiles(kernel: Kernel, node: Node, names: Names) -> Node:
+def _outside_tiles(copies: Copies, node: Node) -> Node:
     def inside(x: Node) -> Node:
-        return _outside_tiles(kernel, x, names)
+        return _outside_tiles(copies, x)
 
     match node:
         case Loop() if node.kind in ("unrolled", "vector"):
-            return _two_versions(node, names) if _stores_masked(kernel, node) else node
+            return _two_versions(node, copies) if _stores_masked(copies.kernel, node) else node
         case Loop():
             return replace(node, body=inside(node.body))
         case Block(body):
@@ -79,13 +82,13 @@ def _masked_vectors(around: tuple[Loop, ...]) -> int:
     return math.prod(extent(x).as_int() or 1 for x in around if x.kind == "unrolled")
 
 
-def _two_versions(nest: Loop, names: Names) -> Node:
+def _two_versions(nest: Loop, copies: Copies) -> Node:
     full = all_of(_is_full(x, around) for x, around in walk(nest) if isinstance(x, Loop))
     if full == TRUE:
         return map_node(nest, _without_mask)
-    others = _ragged(renamed_loops(nest, names), names)
+    others = _ragged(copies.of(nest), copies)
     for half, fits in _halves(nest):
-        others = Branch(fits, renamed_loops(map_node(half, _without_mask), names), others)
+        others = Branch(fits, copies.of(map_node(half, _without_mask)), others)
     return Branch(full, map_node(nest, _without_mask), others)
 
 
@@ -122,13 +125,13 @@ def _without_mask(x: Node) -> Node:
     return replace(x, mask=None) if isinstance(x, Loop) else x
 
 
-def _ragged(nest: Node, names: Names) -> Node:
+def _ragged(nest: Node, copies: Copies) -> Node:
     """Only vectors that are partly inside are masked; those outside do nothing."""
 
     def vector(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
             return x
-        edge = Branch(ge(x.mask, 1), renamed_loops(x, names))
+        edge = Branch(ge(x.mask, 1), copies.of(x))
         return Branch(ge(x.mask, x.upper), replace(x, mask=None), edge)
 
     return map_node(nest, vector)

@@ -15,7 +15,7 @@ from tcsym.frontend.program import Binary, Call, Compare, Const, Read, Select, U
 from tcsym.index.expr import Index
 from tcsym.ir.loops import Buffer, Kernel, Node, Store, Value, block
 from tcsym.ir.traverse import subvalues
-from tcsym.schedule.analysis.access import accesses, rename_buffer
+from tcsym.schedule.analysis.access import accesses, rename_buffers
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.cost import is_light
 from tcsym.schedule.analysis.loops import children, find_loop, loops_in
@@ -59,7 +59,7 @@ def _passed_on(
     name = names.fresh(b.name)
     kernel = kernel.with_buffer(replace(b, name=name))
     store = Store(name, place, Read(b.name, place, b.dtype))
-    return kernel, block(first, store), rename_buffer(last, b.name, name)
+    return kernel, block(first, store), rename_buffers(last, {b.name: name})
 
 
 def _are_light(stores: Iterable[Node]) -> bool:

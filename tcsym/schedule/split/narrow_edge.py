@@ -17,9 +17,10 @@ from tcsym.index.expr import Condition, Index, all_of, ge, index, negate, var
 from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
 from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.loops import loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.tile.register_tile import Tiled, TileShape
 from tcsym.schedule.tile.tile_loop import is_multiple
+from tcsym.schedule.version.versioning import Copies
 
 BUSY_SUMS = 8  # vectors added to in turn that keep two multipliers with a delay of four steps busy
 
@@ -70,12 +71,14 @@ def narrow_edge(
         return kernel
     known = frozenset(x for x in (tiled.row_tile, tiled.column_tile if masked else None) if x)
 
+    copies = Copies(kernel, names)
+
     def change(tile: Loop) -> Node:
-        versions = _Versions(all_of(full), known, tuple(edges), others, names)
+        versions = _Versions(all_of(full), known, tuple(edges), others, copies)
         return replace(tile, body=versions.of(tile.body))
 
     body = replace_loop(kernel.body, tiled.column_tile, change)
-    return replace(kernel, body=body)
+    return replace(copies.kernel, body=body)
 
 
 def _narrow(tiled: Tiled, columns: Index, shape: TileShape) -> tuple[_Edge, ...]:
@@ -117,7 +120,7 @@ class _Versions(Struct, frozen=True):
     known: frozenset[str]
     edges: tuple[_Edge, ...]
     others: bool
-    names: Names
+    copies: Copies
 
     def of(self, node: Node) -> Node:
         match node:
@@ -132,9 +135,9 @@ class _Versions(Struct, frozen=True):
 
     def _ragged(self, sum_: Loop) -> Node:
         """Of the edges that a tile is at, the first."""
-        edges = [(x.holds, _reduced(renamed_loops(sum_, self.names), x)) for x in self.edges]
+        edges = [(x.holds, _reduced(self.copies.of(sum_), x)) for x in self.edges]
         if self.others:
-            node = map_node(renamed_loops(sum_, self.names), _step_by_step)
+            node = map_node(self.copies.of(sum_), _step_by_step)
         else:
             _, node = edges.pop()
         for holds, edge in reversed(edges):

@@ -28,8 +28,8 @@ from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
 from tcsym.schedule.analysis.casts import is_zero
 from tcsym.schedule.analysis.loops import Statement, find_loop, replace_loop, statements_in
-from tcsym.schedule.analysis.names import Names, renamed_loops
-from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.version.versioning import Copies, duplicate
 
 MOST_TERMS = 4
 
@@ -79,6 +79,7 @@ def part_terms(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Kernel:
     In one loop LLVM loads what is shared once, for all terms and rows: that takes a register a row
     beside the accumulators of the tile, which then go through memory. Sums are free in their order.
     """
+    copies = Copies(kernel, names)
 
     def part(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.order == "reduction" and isinstance(x.body, Block)):
@@ -87,10 +88,10 @@ def part_terms(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Kernel:
         if not _share_rows(updates, roles.columns):
             return x
         first, *others = (replace(x, body=y) for y in x.body.body)
-        return block(first, *(renamed_loops(y, names) for y in others))
+        return block(first, *map(copies.of, others))
 
     body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, part))
-    return replace(kernel, body=body)
+    return replace(copies.kernel, body=body)
 
 
 def _share_rows(updates: list[Statement], columns: str) -> bool:

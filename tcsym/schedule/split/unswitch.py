@@ -10,7 +10,7 @@ from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block, cond
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.version.versioning import Copies
 
 
 def unswitch(kernel: Kernel, names: Names) -> Kernel:
@@ -21,19 +21,17 @@ def unswitch(kernel: Kernel, names: Names) -> Kernel:
     with which both arms begin stand before it: reductions then start alike in both.
     """
 
+    copies = Copies(kernel, names)
+
     def hoist(x: Node) -> Node:
-        nonlocal kernel
         if isinstance(x, Block):
             return block(*map(_with_common_start, x.body)) if x.body else x
         if not (isinstance(x, Loop) and isinstance(x.body, Branch)):
             return x
-        if x.body.orelse is None:
-            return _hoist(x, x.body)
-        kernel, made = _unswitch(kernel, x, x.body, names)
-        return made
+        return _hoist(x, x.body) if x.body.orelse is None else _unswitch(x, x.body, copies)
 
     body = map_node(kernel.body, hoist)
-    return replace(kernel, body=body)
+    return replace(copies.kernel, body=body)
 
 
 def unswitch_serial(kernel: Kernel, names: Names) -> Kernel:
@@ -41,33 +39,24 @@ def unswitch_serial(kernel: Kernel, names: Names) -> Kernel:
     and choices beside other work out of innermost ones: what follows them in an iteration then is
     in the same block of code, which keeps in registers what they stored."""
 
+    copies = Copies(kernel, names)
+
     def hoist(x: Node) -> Node:
-        nonlocal kernel
-        branch = _serial_choice(x)
-        if branch is None:
+        if not isinstance(x, Loop) or x.kind != "serial":
             return x
-        assert isinstance(x, Loop)
-        kernel, made = _unswitch(kernel, x, branch, names)
-        return made
+        if isinstance(x.body, Branch):
+            return _unswitch(x, x.body, copies) if x.order == "parallel" else x
+        choices = [c for c in children(x.body) if isinstance(c, Branch)]
+        if len(choices) != 1 or _has_serial_loops(x.body):
+            return x
+        then, orelse = [
+            block(*[arm if c is choices[0] else c for c in children(x.body)])
+            for arm in (choices[0].then, choices[0].orelse or Block(()))
+        ]
+        return _unswitch(x, Branch(choices[0].condition, then, orelse), copies)
 
     body = map_node(kernel.body, hoist)
-    return replace(kernel, body=body)
-
-
-def _serial_choice(x: Node) -> Branch | None:
-    """The body of the loop as a choice, if it is to move."""
-    if not isinstance(x, Loop) or x.kind != "serial":
-        return None
-    if isinstance(x.body, Branch):
-        return x.body if x.order == "parallel" else None
-    choices = [c for c in children(x.body) if isinstance(c, Branch)]
-    if len(choices) != 1 or _has_serial_loops(x.body):
-        return None
-    then, orelse = [
-        block(*[arm if c is choices[0] else c for c in children(x.body)])
-        for arm in (choices[0].then, choices[0].orelse or Block(()))
-    ]
-    return Branch(choices[0].condition, then, orelse)
+    return replace(copies.kernel, body=body)
 
 
 def _has_serial_loops(node: Node) -> bool:
@@ -81,11 +70,11 @@ def _hoist(loop: Loop, branch: Branch) -> Node:
     return conditional(outer, replace(loop, body=conditional(inner, branch.then)))
 
 
-def _unswitch(kernel: Kernel, loop: Loop, branch: Branch, names: Names) -> tuple[Kernel, Node]:
+def _unswitch(loop: Loop, branch: Branch, copies: Copies) -> Node:
     if branch.orelse is None or loop.variable in condition_variables(branch.condition):
-        return kernel, loop
-    kernel, other, _ = duplicate(kernel, replace(loop, body=branch.orelse), names)
-    return kernel, Branch(branch.condition, replace(loop, body=branch.then), other)
+        return loop
+    other = copies.of(replace(loop, body=branch.orelse))
+    return Branch(branch.condition, replace(loop, body=branch.then), other)
 
 
 def _with_common_start(x: Node) -> Node:

@@ -49,11 +49,12 @@ from tcsym.schedule.analysis.loops import (
     outermost_loops,
     replace_loop,
 )
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.operands import widened_terms
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.fuse_reductions import fuse_reductions
 from tcsym.schedule.stage.window_sums import Side, WindowSum, window_sum
+from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
 
 
@@ -157,7 +158,7 @@ def _with_owed(
     added = replace(x.update, value=value)
     body = replace_loop(kernel.body, x.around[0].variable, lambda y: block(y, added))
     buffer = Buffer(name, DType.INT32, tuple(map(extent, dimensions)), "arena")
-    node = renamed_loops(node, names)
+    kernel, node, _ = duplicate(kernel, node, names)
     return with_filled(replace(kernel, body=body), nest, buffer, node, names, before)
 
 

@@ -27,10 +27,11 @@ from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Roles
 from tcsym.schedule.analysis.dot_terms import DotTerm, Owed, dot_term
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.stage.copy_operand import depend_on_sizes
 from tcsym.schedule.tile.tile_loop import is_multiple
+from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
 
 
@@ -54,7 +55,8 @@ def pack_steps(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Pac
         kernel, owed = _added(kernel, nest, loops, steps, x, term, setting.names, sums)
         if owed is None:
             continue
-        packed = block(*_packed(steps, x, term, setting.names), *owed)
+        kernel, sum_ = _packed(kernel, steps, x, term, setting.names)
+        packed = block(sum_, *owed)
         kernel = replace(kernel, body=_replaced(kernel.body, steps.variable, packed))
     return PackedSteps(kernel, tuple(sums))
 
@@ -105,7 +107,9 @@ def _can_pack(kernel: Kernel, x: Loop, term: DotTerm) -> bool:
     return alone and moves and depend_on_sizes(kernel, (x,)) and (n is None or n >= term.steps)
 
 
-def _packed(loop: Loop, update: Update, term: DotTerm, names: Names) -> tuple[Node, Node | None]:
+def _packed(
+    kernel: Kernel, loop: Loop, update: Update, term: DotTerm, names: Names
+) -> tuple[Kernel, Node]:
     """The loop in packed steps, and what is left of it."""
     step, n = names.fresh(loop.variable), extent(loop)
     first = loop.lower + var(step) * term.steps
@@ -118,9 +122,10 @@ def _packed(loop: Loop, update: Update, term: DotTerm, names: Names) -> tuple[No
     body = map_node(loop.body, lambda x: replace(x, value=value) if x is update else x)
     whole = replace(loop, variable=step, lower=ZERO, upper=floordiv(n, term.steps), body=body)
     if is_multiple(n, term.steps):
-        return whole, None
+        return kernel, whole
     rest = replace(loop, lower=loop.lower + floordiv(n, term.steps) * term.steps)
-    return whole, renamed_loops(rest, names)
+    kernel, rest, _ = duplicate(kernel, rest, names)
+    return kernel, block(whole, rest)
 
 
 # ---- what is owed
@@ -222,7 +227,7 @@ def _sum_before(
     node = total(name, at)
     for x in reversed(dimensions):
         node = Loop(x.variable, x.lower, x.upper, node, "serial", "parallel")
-    node = renamed_loops(node, names)
+    kernel, node, _ = duplicate(kernel, node, names)
     body = replace_loop(kernel.body, nest, lambda x: block(node, x))
     buffer = Buffer(name, DType.INT32, tuple(map(extent, dimensions)), "arena")
     kernel = replace(kernel, body=body).with_buffer(buffer)

@@ -23,11 +23,12 @@ from tcsym.schedule.analysis.access import (
     Access,
     accesses,
     linear_coefficient,
-    rename_buffer,
+    rename_buffers,
 )
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.split.full_tiles import CHEAP_CALLS
+from tcsym.schedule.version.versioning import Copies
 from tcsym.target.machine import Machine
 from tcsym.types import DType
 
@@ -50,16 +51,16 @@ def reroll_epilogues(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
 
     Contract: storage has its places.
     """
-    added: list[Buffer] = []
-    body = _outside_tiles(kernel, kernel.body, machine, names, added)
-    return replace(kernel, body=body, buffers=(*kernel.buffers, *added))
+    copies = Copies(kernel, names)
+    body = _outside_tiles(copies, kernel.body, machine)
+    return replace(copies.kernel, body=body)
 
 
-def _outside_tiles(
-    kernel: Kernel, node: Node, machine: Machine, names: Names, added: list[Buffer]
-) -> Node:
+def _outside_tiles(copies: Copies, node: Node, machine: Machine) -> Node:
+    kernel = copies.kernel
+
     def inside(x: Node) -> Node:
-        return _outside_tiles(kernel, x, machine, names, added)
+        return _outside_tiles(copies, x, machine)
 
     match node:
         case Loop() if node.kind == "unrolled":
@@ -67,7 +68,7 @@ def _outside_tiles(
             if _instructions(node, kernel, machine, False) < long:
                 return node
             tiles = _tiles(kernel, node)
-            return node if tiles is None else _rolled(kernel, node, tiles, names, added)
+            return node if tiles is None else _rolled(copies, node, tiles)
         case Loop() if node.order != "reduction" and node.kind != "vector":
             return replace(node, body=inside(node.body))
         case Block(body):
@@ -155,23 +156,20 @@ def _width(a: Access, vectors: dict[str, int]) -> int:
     return vectors[lanes[0]] if still and one and one.as_int() == 1 else 0
 
 
-def _rolled(
-    kernel: Kernel, rows: Loop, tiles: list[_Tile], names: Names, added: list[Buffer]
-) -> Node:
+def _rolled(copies: Copies, rows: Loop, tiles: list[_Tile]) -> Node:
     count = rows.upper if rows.mask is None else minimum(rows.upper, rows.mask)
-    body, copies = rows.body, []
+    body, moved = rows.body, list[Node]()
     for tile in tiles:
         b = tile.buffer
-        copy = replace(b, name=names.fresh(b.name), space="stack")
-        added.append(copy)
-        copies.append(_copied(tile, copy.name, names))
-        body = rename_buffer(body, b.name, copy.name)
-    moved = replace(kernel, buffers=(*kernel.buffers, *added))
+        copy = replace(b, name=copies.names.fresh(b.name), space="stack")
+        copies.kernel = copies.kernel.with_buffer(copy)
+        moved.append(_copied(tile, copy.name, copies.names))
+        body = rename_buffers(body, {b.name: copy.name})
     serial = replace(rows, kind="serial", upper=count, mask=None, body=body)
-    return block(*copies, _overlapping(moved, serial, names))
+    return block(*moved, _overlapping(copies, serial))
 
 
-def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
+def _overlapping(copies: Copies, rows: Loop) -> Node:
     """Rows of a ragged vector or two: whole vectors, the last of them moved back to end with its
     row, and shorter ones where a row is shorter than a vector."""
     vectors = rows.body if isinstance(rows.body, Loop) and rows.body.kind == "unrolled" else None
@@ -186,7 +184,7 @@ def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
     ragged = part.kind == "vector" and part.mask == left - start
     if not ragged or edge != ge(left - start, whole.upper):
         return rows
-    again = is_repeatable(kernel, whole, frozenset((whole.variable,)))
+    again = is_repeatable(copies.kernel, whole, frozenset((whole.variable,)))
     if rows.variable in left.variables() or not again:
         return rows
     moved: list[Node] = []
@@ -194,13 +192,13 @@ def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
         back = minimum(ZERO, left - whole.upper * (k + 1)) if k else ZERO
         at = dict.fromkeys(place, ZERO + k)
         body = substitute_node(whole.body, {whole.variable: var(whole.variable) + back})
-        moved.append(renamed_loops(substitute_node(replace(whole, body=body), at), names))
+        moved.append(copies.of(substitute_node(replace(whole, body=body), at)))
     node = Branch(ge(left, whole.upper), replace(rows, body=block(*moved)))
     first = replace(whole, body=substitute_node(whole.body, place))
-    return replace(node, orelse=_short(rows, first, left, names))
+    return replace(node, orelse=_short(rows, first, left, copies))
 
 
-def _short(rows: Loop, whole: Loop, left: Index, names: Names) -> Node | None:
+def _short(rows: Loop, whole: Loop, left: Index, copies: Copies) -> Node | None:
     """Rows of `left` elements, fewer than are in `whole`: two vectors of half as many lanes that
     overlap, or of a quarter; one element by itself."""
     width = (whole.upper.as_int() or 1) // 2
@@ -212,9 +210,9 @@ def _short(rows: Loop, whole: Loop, left: Index, names: Names) -> Node | None:
     else:
         half = replace(whole, upper=ZERO + width)
         last = substitute_node(half.body, {whole.variable: lane + left - width})
-        node = block(half, renamed_loops(replace(half, body=last), names))
-    fits = renamed_loops(replace(rows, body=node), names)
-    shorter = _short(rows, replace(whole, upper=ZERO + width), left, names)
+        node = block(half, copies.of(replace(half, body=last)))
+    fits = copies.of(replace(rows, body=node))
+    shorter = _short(rows, replace(whole, upper=ZERO + width), left, copies)
     return Branch(ge(left, width), fits, shorter)
 
 

@@ -156,10 +156,10 @@ def split_rest(
         return kernel, None
     kernel, copy, new = duplicate(kernel, find_loop(kernel.body, top), names)
     end = loop.lower + floordiv(extent(loop), width) * width
-    copy = replace_loop(copy, new[variable], lambda x: replace(x, lower=end))
+    rest = replace_loop(copy, new[variable], lambda x: replace(x, lower=end))
 
     def whole(x: Loop) -> Node:
-        return block(replace_loop(x, variable, lambda y: replace(y, upper=end)), copy)
+        return block(replace_loop(x, variable, lambda y: replace(y, upper=end)), rest)
 
     body = replace_loop(kernel.body, top, whole)
     return replace(kernel, body=body), (new[top], new[variable])

@@ -47,10 +47,10 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
     statements_in,
 )
-from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.tile.vector_rows import tree
+from tcsym.schedule.version.versioning import duplicate
 
 MOST_VALUES = 20  # of a point
 
@@ -121,8 +121,7 @@ def _in_blocks(kernel: Kernel, loop: Loop, lanes: int, setting: Setting) -> Kern
         *(_store(x, panels[x], loop.variable, start, lanes) for x in stored),
     )
     many = Loop(blocks, ZERO, ceildiv(n, lanes) if again else whole, node, "serial", loop.order)
-    rest = renamed_loops(loop, names)
-    assert isinstance(rest, Loop)
+    kernel, rest, _ = duplicate(kernel, loop, names)
     if again:
         new: Node = Branch(ge(n, lanes), many, rest)
     else:

@@ -28,10 +28,11 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import map_node, substitute_node, walk
-from tcsym.schedule.analysis.access import accesses, rename_buffer, subscript_variables
+from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in
-from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.version.versioning import Copies
 
 SHORT_LANES = 4  # least of a shorter vector
 
@@ -59,23 +60,21 @@ def vectorise_row(kernel: Kernel, top: str, variable: str, shape: RowShape, name
     """The innermost loop `variable` in vectors of `shape.lanes`, `shape.unroll` of them in flight.
 
     Updates of elements that do not move with any loop from `top` (itself, or a perfect chain around
-    it) get lane-private accumulators, set to the identity before `top` and combined after it. The
-    remainder has its own copies of the temporaries private to the loop.
+    it) get lane-private accumulators, set to the identity before `top` and combined after it. Each
+    part of the row has its own copies of the temporaries private to the loop.
     Contract: the loop is parallel or a reduction, and `vector_refusal` has nothing against it.
     """
     row = find_loop(kernel.body, variable)
     around = next(a for x, a in walk(kernel.body) if isinstance(x, Loop) and x.variable == top)
     private = frozenset(x.variable for x in around)
     lanes = _accumulators(kernel, row, shape, names, private)
-    main, loops = _main(row, shape, lanes, names)
-    remainder, others = _remainder(row, shape, lanes, names)
-    kernel = _retile(kernel, variable, loops)
+    parts = _Parts(Copies(kernel, names), row, shape, lanes)
+    remainder = parts.remainder()
     if remainder is not None:
-        kernel, remainder = _own_temporaries(kernel, variable, others, remainder, names)
         for width in _overlapping_widths(shape) if not lanes else ():
-            whole, others = _overlapping(row, shape, width, names)
-            kernel, whole = _own_temporaries(kernel, variable, others, whole, names)
-            remainder = Branch(ge(extent(row), width), whole, remainder)
+            remainder = Branch(ge(extent(row), width), parts.overlapping(width), remainder)
+    main = parts.main()
+    kernel = parts.copies.kernel
 
     def at_top(loop: Loop) -> Node:
         changed = replace_loop(loop, variable, lambda _: block(main, remainder))
@@ -97,25 +96,6 @@ def _overlapping_widths(shape: RowShape) -> tuple[int, ...]:
     return (shape.lanes,) if shape.masked or short < 4 else (short, shape.lanes)
 
 
-def _retile(kernel: Kernel, variable: str, loops: frozenset[str]) -> Kernel:
-    """What was private to `variable` is private to the loops that replace it."""
-    buffers = tuple(
-        replace(b, private=b.private | loops) if variable in b.private else b
-        for b in kernel.buffers
-    )
-    return replace(kernel, buffers=buffers)
-
-
-def _own_temporaries(
-    kernel: Kernel, variable: str, loops: frozenset[str], node: Node, names: Names
-) -> tuple[Kernel, Node]:
-    for b in kernel.buffers:
-        if variable in b.private and any(a.buffer == b.name for a in accesses(node)):
-            copy = replace(b, name=names.fresh(b.name), private=b.private | loops)
-            kernel, node = kernel.with_buffer(copy), rename_buffer(node, b.name, copy.name)
-    return kernel, node
-
-
 def _accumulators(
     kernel: Kernel, loop: Loop, shape: RowShape, names: Names, private: frozenset[str]
 ) -> list[_Lanes]:
@@ -134,85 +114,99 @@ def _accumulators(
     return list(found.values())
 
 
-def _main(
-    loop: Loop, shape: RowShape, lanes: list[_Lanes], names: Names
-) -> tuple[Node | None, frozenset[str]]:
-    """Whole groups of vectors (None if there never are any), and the names of their loops."""
-    width = shape.lanes * shape.unroll
-    if floordiv(extent(loop), width) == ZERO:
-        return None, frozenset()
-    tile, register, lane = (names.fresh(loop.variable) for _ in range(3))
-    at = loop.lower + var(tile) * width + var(register) * shape.lanes + var(lane)
-    body = _at(_into_lanes(loop.body, lanes, var(register), var(lane)), loop.variable, at)
-    inner: Node = _vector(lane, shape, body, loop, None)
-    if shape.unroll > 1:
-        inner = Loop(register, ZERO, index(shape.unroll), inner, "unrolled", loop.order)
-    else:
-        inner = substitute_node(inner, {register: ZERO})
-    main = Loop(tile, ZERO, floordiv(extent(loop), width), inner, "serial", loop.order)
-    return main, frozenset((tile, register))
+class _Parts(Struct, frozen=True):
+    """Parts of a row, each with its loops and the temporaries private to them in `copies`."""
 
+    copies: Copies
+    row: Loop
+    shape: RowShape
+    lanes: list[_Lanes]
 
-def _remainder(
-    loop: Loop, shape: RowShape, lanes: list[_Lanes], names: Names
-) -> tuple[Node | None, frozenset[str]]:
-    """What is left of the row: whole vectors, then a masked one or elements; None if nothing is."""
-    n, width = extent(loop), shape.lanes * shape.unroll
-    known, whole = n.as_int(), floordiv(n, shape.lanes)
-    done = floordiv(n, width) * shape.unroll
-    if known is not None and known % width == 0:
-        return None, frozenset()
-    vectors, private = None, frozenset[str]()
-    few = shape.overlapping and not lanes  # then only rows shorter than a vector come here
-    if shape.unroll > 1 and not few and (lanes or shape.masked):
-        left = (names.fresh(loop.variable), done, whole, None)
-        vectors, private = _vectors(loop, shape, lanes, names, left)
-        done = whole
-    tile = names.fresh(loop.variable)
-    if shape.masked:  # known before the row: its mask is made once for all rows
-        ragged = (tile, done, ceildiv(n, shape.lanes), n - whole * shape.lanes)
-        last, own = _vectors(loop, shape, lanes, names, ragged)
-        return block(vectors, last), private | own
-    first = loop.lower + done * shape.lanes
-    short = max(SHORT_LANES, shape.lanes // 4)
-    if shape.narrowing and shape.lanes % short == 0 and short < shape.lanes:
-        wide = shape.lanes // short
-        left = (names.fresh(loop.variable), done * wide, floordiv(n, short), None)
-        more, own = _vectors(loop, replace(shape, lanes=short), lanes, names, left)
-        vectors, private = block(vectors, more), private | own
-        first = loop.lower + floordiv(n, short) * short
-    body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
-    single = replace(loop, variable=tile, lower=first, body=body)
-    return block(vectors, single), private | {tile}
+    def fresh(self) -> str:
+        return self.copies.names.fresh(self.row.variable)
 
+    def main(self) -> Node | None:
+        """Whole groups of vectors, of the row's own loops; None if there never are any."""
+        row, shape = self.row, self.shape
+        width = shape.lanes * shape.unroll
+        if floordiv(extent(row), width) == ZERO:
+            return None
+        tile, register, lane = (self.fresh() for _ in range(3))
+        at = row.lower + var(tile) * width + var(register) * shape.lanes + var(lane)
+        body = _at(_into_lanes(row.body, self.lanes, var(register), var(lane)), row.variable, at)
+        inner: Node = _vector(lane, shape, body, row, None)
+        if shape.unroll > 1:
+            inner = Loop(register, ZERO, index(shape.unroll), inner, "unrolled", row.order)
+        else:
+            inner = substitute_node(inner, {register: ZERO})
+        self.private(row.variable, tile, register)
+        return Loop(tile, ZERO, floordiv(extent(row), width), inner, "serial", row.order)
 
-def _vectors(
-    loop: Loop,
-    shape: RowShape,
-    lanes: list[_Lanes],
-    names: Names,
-    bounds: tuple[str, Index, Index, Index | None],
-) -> tuple[Node, frozenset[str]]:
-    """One vector after another. bounds: the loop's name, its first and last, and their mask."""
-    tile, first, last, mask = bounds
-    lane = names.fresh(loop.variable)
-    at = loop.lower + var(tile) * shape.lanes + var(lane)
-    body = _at(_into_lanes(loop.body, lanes, ZERO, var(lane)), loop.variable, at)
-    inner = _vector(lane, shape, renamed_loops(body, names), loop, mask)
-    return Loop(tile, first, last, inner, "serial", loop.order), frozenset((tile,))
+    def private(self, variable: str, *loops: str) -> None:
+        """What is private to `variable` is private to the loops that replace it."""
+        kernel = self.copies.kernel
+        new = [
+            replace(b, private=(b.private - {variable}) | {*loops}) if variable in b.private else b
+            for b in kernel.buffers
+        ]
+        self.copies.kernel = replace(kernel, buffers=tuple(new))
 
+    def remainder(self) -> Node | None:
+        """What is left of the row, if anything: whole vectors, a masked one or elements."""
+        row, shape, lanes = self.row, self.shape, self.lanes
+        n, width = extent(row), shape.lanes * shape.unroll
+        known, whole = n.as_int(), floordiv(n, shape.lanes)
+        done = floordiv(n, width) * shape.unroll
+        if known is not None and known % width == 0:
+            return None
+        vectors: Node | None = None
+        few = shape.overlapping and not lanes  # then only rows shorter than a vector come here
+        if shape.unroll > 1 and not few and (lanes or shape.masked):
+            vectors = self.vectors(shape, done, whole, None)
+            done = whole
+        if shape.masked:  # known before the row: its mask is made once for all rows
+            left = n - whole * shape.lanes
+            return block(vectors, self.vectors(shape, done, ceildiv(n, shape.lanes), left))
+        first = row.lower + done * shape.lanes
+        short = max(SHORT_LANES, shape.lanes // 4)
+        if shape.narrowing and shape.lanes % short == 0 and short < shape.lanes:
+            narrow, wide = replace(shape, lanes=short), shape.lanes // short
+            more = self.vectors(narrow, done * wide, floordiv(n, short), None)
+            vectors = block(vectors, more)
+            first = row.lower + floordiv(n, short) * short
+        return block(vectors, replace(self.copies.of(row), lower=first))
 
-def _overlapping(
-    loop: Loop, shape: RowShape, width: int, names: Names
-) -> tuple[Node, frozenset[str]]:
-    """What whole groups leave of a row of `width` or more: the last vector ends where it does."""
-    n = extent(loop)
-    tile, lane = names.fresh(loop.variable), names.fresh(loop.variable)
-    start = minimum(var(tile) * width, n - width)
-    body = renamed_loops(_at(loop.body, loop.variable, loop.lower + start + var(lane)), names)
-    inner = _vector(lane, replace(shape, lanes=width), body, loop, None)
-    done = floordiv(n, shape.lanes * shape.unroll) * (shape.lanes * shape.unroll // width)
-    return Loop(tile, done, ceildiv(n, width), inner, "serial", loop.order), frozenset((tile,))
+    def vectors(self, shape: RowShape, first: Index, last: Index, mask: Index | None) -> Node:
+        """One vector after another."""
+        return self.each(shape, lambda tile: tile * shape.lanes, first, last, mask)
+
+    def overlapping(self, width: int) -> Node:
+        """What groups leave of a row of `width` or more: the last vector ends where it does."""
+        n, (lanes, unroll) = extent(self.row), (self.shape.lanes, self.shape.unroll)
+        done = floordiv(n, lanes * unroll) * (lanes * unroll // width)
+        shape = replace(self.shape, lanes=width)
+
+        def start(tile: Index) -> Index:
+            return minimum(tile * width, n - width)
+
+        return self.each(shape, start, done, ceildiv(n, width), None)
+
+    def each(
+        self,
+        shape: RowShape,
+        start: Callable[[Index], Index],
+        first: Index,
+        last: Index,
+        mask: Index | None,
+    ) -> Node:
+        """A vector from `start` of each tile on."""
+        tile, lane = self.fresh(), self.fresh()
+        body = _into_lanes(self.row.body, self.lanes, ZERO, var(lane))
+        row = self.copies.of(replace(self.row, body=body))
+        at = row.lower + start(var(tile)) + var(lane)
+        inner = _vector(lane, shape, _at(row.body, row.variable, at), row, mask)
+        self.private(row.variable, tile)
+        return Loop(tile, first, last, inner, "serial", row.order)
 
 
 def _vector(lane: str, shape: RowShape, body: Node, loop: Loop, mask: Index | None) -> Loop:

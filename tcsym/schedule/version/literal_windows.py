@@ -117,8 +117,8 @@ def literal_copy(kernel: Kernel, loop: str, windows: Windows, names: Names) -> L
             return replace(x, upper=index(LITERAL))
         return x
 
-    copy = substitute_node(map_node(copy, change), windows.fixed_sizes())
-    return LiteralCopy(kernel, copy, new)
+    literal = substitute_node(map_node(copy, change), windows.fixed_sizes())
+    return LiteralCopy(kernel, literal, new)
 
 
 def _slides(x: Update, loop: Loop, band: Band) -> bool:

@@ -146,11 +146,11 @@ def skip_unit_windows(kernel: Kernel, names: Names) -> Kernel:
     single = all_of(eq(u, 1) for u in units)
     for top in [x for x in loops_in(kernel.body) if _holds_windows(x, units)]:
         kernel, copy, _ = duplicate(kernel, find_loop(kernel.body, top.variable), names)
-        copy = map_node(copy, lambda x: _once(x, units))
+        single_copy = map_node(copy, lambda x: _once(x, units))
         body = replace_loop(
             kernel.body,
             top.variable,
-            lambda x, copy=copy: Branch(single, copy, x),  # type: ignore[misc]
+            lambda x, copy=single_copy: Branch(single, copy, x),  # type: ignore[misc]
         )
         kernel = replace(kernel, body=body)
     return kernel

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, negate
 from tcsym.ir.loops import Branch, Kernel, Loop, Node
-from tcsym.schedule.analysis.access import rename_buffer
+from tcsym.schedule.analysis.access import rename_buffers
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.analysis.names import N, Names, rename_loops
 from tcsym.schedule.plan import Side
 
 Loops = Mapping[str, str]  # of a copy, by those of what was copied
 
 
-def duplicate(kernel: Kernel, node: Node, names: Names) -> tuple[Kernel, Node, dict[str, str]]:
-    """The kernel with the temporaries of the copy, the copy, and new loop names by old ones."""
+def duplicate(kernel: Kernel, node: N, names: Names) -> tuple[Kernel, N, dict[str, str]]:
+    """The kernel with the temporaries of the copy, the copy, and new loop names by old ones.
+
+    What is private to loops around the node only, the copy shares with it."""
     new = {x.variable: names.fresh(x.variable) for x in loops_in(node)}
-    copy = rename_loops(node, new)
+    own: dict[str, str] = {}
     for b in kernel.buffers:
         if b.private & new.keys():
+            own[b.name] = names.fresh(b.name)
             private = frozenset(new.get(v, v) for v in b.private)
-            own = replace(b, name=names.fresh(b.name), private=private)
-            kernel, copy = kernel.with_buffer(own), rename_buffer(copy, b.name, own.name)
-    return kernel, copy, new
+            kernel = kernel.with_buffer(replace(b, name=own[b.name], private=private))
+    copy = rename_loops(node, new)
+    return kernel, cast(N, rename_buffers(copy, own)) if own else copy, new
+
+
+class Copies(Struct):
+    """`kernel`: with the temporaries of all copies made so far; its body is as it was."""
+
+    kernel: Kernel
+    names: Names
+
+    def of(self, node: N) -> N:
+        self.kernel, copy, _ = duplicate(self.kernel, node, self.names)
+        return copy
 
 
 class Beside(Struct, frozen=True):
