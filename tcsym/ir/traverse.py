@@ -121,6 +121,19 @@ def map_node(
     return go(n)
 
 
+def map_inner(n: Node, f: Callable[[Node], Node]) -> Node:
+    """`n` with `f` of each node right inside of it."""
+    match n:
+        case Block(body):
+            return block(*map(f, body))
+        case Branch(c, a, b):
+            return Branch(c, f(a), None if b is None else f(b))
+        case Loop() | Allocate():
+            return replace(n, body=f(n.body))
+        case _:
+            return n
+
+
 def _same_index(i: Index) -> Index:
     return i
 

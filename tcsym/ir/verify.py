@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
-from tcsym.ir.bounds import extent, is_nonnegative, trip_bound
+from tcsym.ir.bounds import extent, trip_bound
 from tcsym.ir.device import (
     BeginCopy,
     DeviceNode,
@@ -54,7 +54,7 @@ from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
-from tcsym.sizes.context import interval
+from tcsym.sizes.context import Interval, Ranges, interval, simplified
 from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
@@ -93,8 +93,9 @@ class InternalError(AssertionError):
     """A pass produced an ill-formed kernel."""
 
 
-def _may_repeat(loop: Loop) -> bool:
-    bounds = trip_bound(loop).as_int(), interval(extent(loop), {}).high
+def _may_repeat(loop: Loop, ranges: Ranges) -> bool:
+    length = simplified(extent(loop), ranges)
+    bounds = trip_bound(loop).as_int(), interval(length, ranges).high
     return all(most is None or most > 1 for most in bounds)
 
 
@@ -102,8 +103,8 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only. natural:
-        variables that are never negative. private: of a buffer, loops that all its uses lie in.
+        differ between them. apart: a condition around may hold in one iteration only. ranges: of
+        variables. private: of a buffer, loops that all its uses lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -114,20 +115,21 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
-    natural: frozenset[str] = frozenset()
+    ranges: Ranges = {}
     private: Mapping[str, frozenset[str]] = {}
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
-        natural = is_nonnegative(loop.lower, self.natural)
+        low = interval(loop.lower, self.ranges).low
+        last = interval(loop.upper - 1, self.ranges).high
         scope = replace(
             self,
-            natural=self.natural | ({loop.variable} if natural else set()),
+            ranges={**self.ranges, loop.variable: Interval(low, last)},
             variables=self.variables | {loop.variable},
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
-        if loop.kind == "parallel" and _may_repeat(loop):
+        if loop.kind == "parallel" and _may_repeat(loop, self.ranges):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
         bounds = loop.lower.variables() | loop.upper.variables()
         if bounds & self.moving or loop.value is not None or loop.at is not None:
@@ -166,7 +168,8 @@ def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) 
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
-    scope = _Scope(buffers, visible, known, frozenset(), natural=sizes, private=private)
+    ranges = dict.fromkeys(sizes, Interval(0))
+    scope = _Scope(buffers, visible, known, frozenset(), ranges=ranges, private=private)
     _verify_node(kernel.body, scope, seen)
     if kind == "device":
         _verify_device(kernel, proves_races)
@@ -356,7 +359,8 @@ def _verify_sections(loop: Loop, scope: _Scope) -> None:
     """Before any schedule; those prove what they do of the loops inside."""
     if all(x.kind == "serial" for x, _ in walk(loop) if isinstance(x, Loop)):
         private = {b.name for b in scope.buffers.values() if loop.variable in b.private}
-        shared = shared_by_sections(sections(loop), frozenset(private), scope.natural)
+        natural = frozenset(v for v, x in scope.ranges.items() if x.low is not None and x.low >= 0)
+        shared = shared_by_sections(sections(loop), frozenset(private), natural)
         _require(shared is None, loop, f"sections that are not apart in {shared}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, floordiv, index, lt, var
+from tcsym.index.expr import ZERO, Index, floordiv, index, lt, maximum, minimum, var
 from tcsym.ir.loops import Branch, Loop, Node, Space, TransposeBlock, block
 from tcsym.ir.verify import InternalError, verify
 from tests.ir.device_kernels import I, J, N, allocated, argument, made, rd, st, temporary
@@ -75,3 +75,15 @@ def test_nests_share_no_temporary_that_is_private_to_one_of_them() -> None:
     for node in (copied("P"), ONE_ELEMENT):
         with pytest.raises(InternalError, match=r"P outside of \['j'\], which it is private to"):
             both(node)
+
+
+def test_a_loop_of_one_iteration_may_write_one_element() -> None:
+    """How long it is follows from the loop around it."""
+
+    def nested(n: int) -> Node:
+        parts = floordiv(minimum(4 - J, n) + maximum(1, N) - 1, maximum(1, N))
+        return serial(0, 4, Loop("i", ZERO, parts, ONE_ELEMENT, "parallel", "parallel"))
+
+    check(allocated("P", nested(1)))
+    with pytest.raises(InternalError, match="write one element of P"):
+        check(allocated("P", nested(2)))

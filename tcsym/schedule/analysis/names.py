@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.index.expr import Index, var
-from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node
 from tcsym.ir.traverse import map_node, substitute_node, walk
 
 N = TypeVar("N", bound=Node)
@@ -35,6 +36,18 @@ class Names(Struct):
         self._next[stem] = k + 1
         self.used.add(f"{stem}.{k}")
         return f"{stem}.{k}"
+
+
+def replace_private(kernel: Kernel, new: Mapping[str, Iterable[str]]) -> Kernel:
+    """What is private to a loop of `new` is private to those that stand in its place."""
+
+    def replaced(b: Buffer) -> Buffer:
+        if b.private.isdisjoint(new):
+            return b
+        loops = (new.get(v, (v,)) for v in b.private)
+        return replace(b, private=frozenset(chain.from_iterable(loops)))
+
+    return replace(kernel, buffers=tuple(map(replaced, kernel.buffers)))
 
 
 def rename_loops(node: N, new: Mapping[str, str]) -> N:

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, maximum, minimum, var
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Verify, block
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Verify, block
 from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import loops_around, loops_in, replace_loop, statements_in
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.target.machine import Machine
 
 MOST_PARTS = 64
@@ -85,7 +85,7 @@ def _split(
     parts = Loop(part, ZERO, count, block(*before, inner, *after), "serial", "parallel")
     total = Loop(last, ZERO, count, block(*combined))
     body = replace_loop(kernel.body, loop.variable, lambda _: block(parts, total))
-    return _private_to(replace(kernel, body=body), loop.variable, part)
+    return replace_private(replace(kernel, body=body), {loop.variable: (loop.variable, part)})
 
 
 def _redirected(node: Node, target: Update, buffer: str, subscripts: tuple[Index, ...]) -> Node:
@@ -95,12 +95,3 @@ def _redirected(node: Node, target: Update, buffer: str, subscripts: tuple[Index
         return x
 
     return map_node(node, statement)
-
-
-def _private_to(kernel: Kernel, loop: str, part: str) -> Kernel:
-    """What was private to the loop is private to its part."""
-
-    def own(b: Buffer) -> Buffer:
-        return replace(b, private=b.private | {part}) if loop in b.private else b
-
-    return replace(kernel, buffers=tuple(map(own, kernel.buffers)))

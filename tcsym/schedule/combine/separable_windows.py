@@ -37,7 +37,7 @@ from tcsym.schedule.analysis.loops import (
     loops_around,
     replace_loop,
 )
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.separable import Separable, Side, is_small, separable
 from tcsym.schedule.analysis.setting import Setting
@@ -176,14 +176,8 @@ def _in_blocks(
         body = substitute_node(x, {rows.variable: rows.lower + first + var(row)})
         nests.append(Loop(row, ZERO, end, body, "serial", rows.order))
     new = tuple(x.variable for x in nests)
-    buffers = tuple(
-        replace(b, private=b.private - {rows.variable} | {tile, new[-1]})
-        if rows.variable in b.private
-        else b
-        for b in kernel.buffers
-    )
     blocks = Loop(tile, ZERO, ceildiv(n, ROWS), block(*nests), "serial", rows.order)
-    return replace(kernel, buffers=buffers), blocks, new
+    return replace_private(kernel, {rows.variable: (tile, new[-1])}), blocks, new
 
 
 def _first(one: Separable, name: str, row: Index, kernel: Kernel, names: Names) -> Node:

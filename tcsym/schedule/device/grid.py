@@ -16,7 +16,7 @@ from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, mod, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
@@ -96,10 +96,7 @@ class Grid(Struct):
 
     def share(self, loop: str, step: str) -> None:
         """What is private to iterations of a loop is private to a thread's steps of it."""
-        kernel = self.nest.kernel
-        for b in kernel.buffers:
-            if loop in b.private:
-                kernel = kernel.with_buffer(replace(b, private=b.private | {step}))
+        kernel = replace_private(self.nest.kernel, {loop: (loop, step)})
         self.nest = replace(self.nest, kernel=kernel)
 
     def copied(self, node: Node) -> Node:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node, Verify, block
-from tcsym.ir.traverse import walk
+from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node, Verify, block
+from tcsym.ir.traverse import map_inner, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import chain_of, loops_in, scatters
@@ -72,23 +72,14 @@ class _Collapse(Struct, frozen=True):
     kernel: Kernel
 
     def outermost(self, node: Node, known: frozenset[str]) -> Node:
-        match node:
-            case Loop() if is_free(node):
+        if isinstance(node, Loop):
+            if is_free(node):
                 nest = self._collapsible(node)
                 return node if len(nest.loops) < 2 else self._collapsed(nest, known)
-            case Loop() if scatters(node):
+            if scatters(node):
                 return node
-            case Loop():
-                return replace(node, body=self.outermost(node.body, known | {node.variable}))
-            case Block(body):
-                return block(*(self.outermost(x, known) for x in body)) if body else node
-            case Branch(c, a, b):
-                orelse = b and self.outermost(b, known)
-                return Branch(c, self.outermost(a, known), orelse)
-            case Allocate(name, body):
-                return Allocate(name, self.outermost(body, known))
-            case _:
-                return node
+            known |= {node.variable}
+        return map_inner(node, lambda x: self.outermost(x, known))
 
     def _collapsed(self, nest: _Loops, known: frozenset[str]) -> Node:
         names, loops = self.names, nest.loops

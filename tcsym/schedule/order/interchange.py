@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import condition_variables, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node, block
-from tcsym.ir.traverse import substitute_node
+from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node
+from tcsym.ir.traverse import map_inner, substitute_node
 from tcsym.schedule.analysis.names import Names
 
 
@@ -45,17 +45,10 @@ def sink_points(top: Loop, points: tuple[str, ...], names: Names) -> Node:
 
 
 def _push(points: tuple[Loop, ...], node: Node, names: Names) -> Node:
-    match node:
-        case Block(body):
-            return block(*(_push(points, x, names) for x in body))
-        case Branch(c, a, b):
-            return Branch(c, _push(points, a, names), b and _push(points, b, names))
-        case Loop() if node.kind in ("serial", "parallel"):
-            return replace(node, body=_push(points, node.body, names))
-        case Allocate(buffer, body):
-            return Allocate(buffer, _push(points, body, names))
-        case _:
-            return _wrap(points, node, names)
+    around = isinstance(node, Loop) and node.kind in ("serial", "parallel")
+    if around or isinstance(node, Block | Branch | Allocate):
+        return map_inner(node, lambda x: _push(points, x, names))
+    return _wrap(points, node, names)
 
 
 def _wrap(points: tuple[Loop, ...], node: Node, names: Names) -> Node:

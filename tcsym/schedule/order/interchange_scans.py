@@ -27,10 +27,10 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, block
-from tcsym.ir.traverse import substitute_node, walk
+from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.schedule.analysis.access import Access, accesses, rename_buffers, stride
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.analysis.names import Names, rename_loops, replace_private
 from tcsym.schedule.analysis.rows import are_own
 from tcsym.schedule.version.versioning import duplicate
 
@@ -117,7 +117,9 @@ def rows_outside(kernel: Kernel, scan: Loop) -> tuple[Kernel, Loop]:
     written = {a.buffer for a in accesses(inner.body) if a.written}
     if not are_own(inner.body, rows[0].variable, written, (scan.variable,)):
         return kernel, scan
-    kernel, below = rows_outside(_private_to(kernel, new), inner)
+    kernel, below = rows_outside(
+        replace_private(kernel, {v: (name,) for v, name in new.items()}), inner
+    )
     return kernel, replace(rows[0], body=below)
 
 
@@ -135,14 +137,6 @@ def _rows_of(scan: Loop) -> tuple[Chain, Loop, dict[str, str]] | None:
     for x in rows:
         body = replace_loop(body, x.variable, lambda r: r.body)
     return rows, replace(scan, body=rename_loops(body, new)), new
-
-
-def _private_to(kernel: Kernel, new: dict[str, str]) -> Kernel:
-    """With new names of loops that buffers are private to."""
-    buffers = (
-        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
-    )
-    return replace(kernel, buffers=tuple(buffers))
 
 
 def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
@@ -168,7 +162,7 @@ def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
         node = Branch(single, scans, node)
     for b in states:
         kernel = kernel.with_buffer(replace(b, private=b.private | {row}))
-    kernel = _private_to(kernel, new)
+    kernel = replace_private(kernel, {v: (name,) for v, name in new.items()})
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
     return _rows_outside(replace(kernel, body=body), inner, names)
 
@@ -230,7 +224,7 @@ def _outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     for row in reversed(rows):
         node = replace(row, body=node)
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
-    return replace(_private_to(kernel, new), body=body)
+    return replace(replace_private(kernel, {v: (name,) for v, name in new.items()}), body=body)
 
 
 def _are_neighbours(kernel: Kernel, scan: Loop, row: str) -> bool:
@@ -258,11 +252,8 @@ def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Nam
         body = replace_loop(body, v, lambda x: _block(x, var(part) * length, length))
     parts = ceildiv(count, length)
     node = Loop(part, ZERO, parts, replace(scan, body=body), "serial", "parallel")
-    buffers = tuple(
-        replace(b, private=b.private | {part}) if b.private & rows else b for b in kernel.buffers
-    )
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
-    return replace(kernel, body=body, buffers=buffers)
+    return replace_private(replace(kernel, body=body), {v: (v, part) for v in rows})
 
 
 def _block(rows: Loop, done: Index, length: Index) -> Loop:
@@ -302,15 +293,7 @@ def _are_alike(chains: tuple[Chain, ...], scan: Loop) -> bool:
 
 def _without_rows(node: Node) -> Node:
     """`node` with the bodies of its loops in their places."""
-    match node:
-        case Block(body):
-            return block(*map(_without_rows, body))
-        case Branch(c, a, b):
-            return Branch(c, _without_rows(a), b and _without_rows(b))
-        case Loop():
-            return _without_rows(node.body)
-        case _:
-            return node
+    return map_node(node, lambda x: x.body if isinstance(x, Loop) else x)
 
 
 def _are_independent(scan: Loop, rows: Chain) -> bool:

@@ -23,7 +23,7 @@ from tcsym.schedule.analysis.access import (
     subscript_variables,
 )
 from tcsym.schedule.analysis.loops import loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 
 
 class _Pair(Struct, frozen=True):
@@ -166,11 +166,7 @@ def _merged(kernel: Kernel, pair: _Pair, names: Names) -> Kernel:
     kernel = replace(kernel, body=replace_loop(kernel.body, outer.variable, lambda _: loop))
     for buffer, d in pair.dimensions.items():
         kernel = _with_merged_dimensions(kernel, buffer, d)
-    for b in kernel.buffers:
-        if b.private & {outer.variable, inner.variable}:
-            private = b.private - {outer.variable, inner.variable} | {name}
-            kernel = kernel.with_buffer(replace(b, private=private))
-    return kernel
+    return replace_private(kernel, {outer.variable: (name,), inner.variable: (name,)})
 
 
 def _stem(variable: str) -> str:

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
-from tcsym.ir.traverse import map_node
+from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.traverse import map_inner, map_node
 from tcsym.schedule.analysis.cost import Costs
 from tcsym.schedule.analysis.loops import scatters
 from tcsym.target.machine import Machine
@@ -38,21 +38,12 @@ def is_free(loop: Loop) -> bool:
 
 
 def _outermost(node: Node, costs: Costs, known: frozenset[str]) -> Node:
-    match node:
-        case Loop():
-            if is_free(node) and extent(node) != ONE:
-                noted = node.work != ONE
-                work = node.work if noted else costs.of_iteration((node,), known)
-                return replace(node, kind="parallel", work=work)
-            if scatters(node):
-                return node
-            return replace(node, body=_outermost(node.body, costs, known | {node.variable}))
-        case Block(body):
-            return block(*(_outermost(x, costs, known) for x in body)) if body else node
-        case Branch(c, a, b):
-            then = _outermost(a, costs, known)
-            return Branch(c, then, b and _outermost(b, costs, known))
-        case Allocate(name, body):
-            return Allocate(name, _outermost(body, costs, known))
-        case _:
+    if isinstance(node, Loop):
+        if is_free(node) and extent(node) != ONE:
+            noted = node.work != ONE
+            work = node.work if noted else costs.of_iteration((node,), known)
+            return replace(node, kind="parallel", work=work)
+        if scatters(node):
             return node
+        known |= {node.variable}
+    return map_inner(node, lambda x: _outermost(x, costs, known))

@@ -48,6 +48,7 @@ from tcsym.ir.traverse import map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PLAIN, function_cost
 from tcsym.schedule.analysis.loops import find_loop, statements_in
+from tcsym.schedule.analysis.names import replace_private
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.order_plans import Waves
@@ -203,10 +204,8 @@ class _Waves(Struct):
 
     def private(self, s: _Section, around: set[str]) -> None:
         """What is private to the iterations of a member is so to the loops around its tile."""
-        own = {x.variable for x in s.members}
-        for b in self.kernel.buffers:
-            if b.private & own:
-                self.kernel = self.kernel.with_buffer(replace(b, private=b.private | around))
+        own = {x.variable: around | {x.variable} for x in s.members}
+        self.kernel = replace_private(self.kernel, own)
 
     def work(self, nest: Loop, known: frozenset[str]) -> Index:
         """Estimated time of a step, in sixteenths of a cycle, as vectors have it."""

@@ -14,7 +14,6 @@ from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, ge
 from tcsym.ir.bounds import eliminate, relax
 from tcsym.ir.loops import (
-    Block,
     Branch,
     Kernel,
     Loop,
@@ -23,9 +22,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    block,
 )
-from tcsym.ir.traverse import map_node, map_value, subvalues, walk
+from tcsym.ir.traverse import map_inner, map_node, map_value, subvalues, walk
 from tcsym.ir.value_range import value_range
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.names import Names
@@ -83,22 +81,14 @@ def _versions(copies: Copies, n: Node, inside: Inside, moved: frozenset[str]) ->
     def go(x: Node) -> Node:
         return _versions(copies, x, inside, moved)
 
-    match n:
-        case Loop() if n.variable in moved:
-            kernel = copies.kernel
-            found = [p for x, _ in walk(n) for p in _positions(kernel, x) if p in inside]
-            if not found:
-                return n
-            plain = map_node(n, lambda x: _unchecked(kernel, x, inside))
-            return Branch(all_of(inside[p] for p in found), copies.of(plain), n)
-        case Loop():
-            return replace(n, body=go(n.body))
-        case Block(body):
-            return block(*map(go, body))
-        case Branch(c, then, orelse):
-            return Branch(c, go(then), None if orelse is None else go(orelse))
-        case _:
-            return n
+    if not isinstance(n, Loop) or n.variable not in moved:
+        return map_inner(n, go)
+    kernel = copies.kernel
+    found = [p for x, _ in walk(n) for p in _positions(kernel, x) if p in inside]
+    if not found:
+        return n
+    plain = map_node(n, lambda x: _unchecked(kernel, x, inside))
+    return Branch(all_of(inside[p] for p in found), copies.of(plain), n)
 
 
 def _unchecked(kernel: Kernel, n: Node, inside: Inside) -> Node | None:

@@ -18,8 +18,8 @@ from tcsym.frontend.program import Call
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, ge
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate, extent
-from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import map_node, subvalues, walk
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import map_inner, map_node, subvalues, walk
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import Copies
@@ -42,19 +42,9 @@ def _outside_tiles(copies: Copies, node: Node) -> Node:
     def inside(x: Node) -> Node:
         return _outside_tiles(copies, x)
 
-    match node:
-        case Loop() if node.kind in ("unrolled", "vector"):
-            return _two_versions(node, copies) if _stores_masked(copies.kernel, node) else node
-        case Loop():
-            return replace(node, body=inside(node.body))
-        case Block(body):
-            return block(*map(inside, body)) if body else node
-        case Branch(c, a, b):
-            return Branch(c, inside(a), b and inside(b))
-        case Allocate(name, body):
-            return Allocate(name, inside(body))
-        case _:
-            return node
+    if isinstance(node, Loop) and node.kind in ("unrolled", "vector"):
+        return _two_versions(node, copies) if _stores_masked(copies.kernel, node) else node
+    return map_inner(node, inside)
 
 
 def _stores_masked(kernel: Kernel, nest: Loop) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_inner
 
 
 def merge_branches(kernel: Kernel) -> Kernel:
@@ -25,15 +26,9 @@ def _merged(node: Node) -> Node:
 
 
 def _inside(node: Node) -> Node:
-    match node:
-        case Branch(c, a, b):
-            return Branch(c, _merged(a), b and _merged(b))
-        case Loop(kind="serial"):
-            return replace(node, body=_merged(node.body))
-        case Allocate(name, body):
-            return Allocate(name, _merged(body))
-        case _:
-            return node
+    if isinstance(node, Loop) and node.kind != "serial":
+        return node
+    return map_inner(node, _merged)
 
 
 def _joined(body: tuple[Node, ...]) -> list[Node]:

@@ -29,7 +29,7 @@ from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, LoopOrder, Node
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.split.row_parts import is_parallel, with_parts
 
 LEAST = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
@@ -66,11 +66,7 @@ def _with_pieces(
     order: LoopOrder = "parallel" if any(is_parallel(x) for x in around) else "sequential"
     pieces, private = _pieces(row, found, order, names)
     kernel = with_parts(kernel, row, around, pieces, needed, names)
-    buffers = tuple(
-        replace(b, private=b.private | private) if row.variable in b.private else b
-        for b in kernel.buffers
-    )
-    return replace(kernel, buffers=buffers)
+    return replace_private(kernel, {row.variable: private | {row.variable}})
 
 
 def _is_row(loop: Loop) -> bool:

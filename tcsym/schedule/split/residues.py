@@ -18,7 +18,7 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, index, mod, of_atom, var
 from tcsym.index.values import evaluate, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (
@@ -27,7 +27,7 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
     statements_in,
 )
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.split.residue_guards import Residue, guarded, simplified
 
 MOST_SPLITS = 6
@@ -121,13 +121,13 @@ def _split(kernel: Kernel, classes: _Classes, names: Names) -> Kernel:
     if parallel is not None:
         own = frozenset(b.name for b in kernel.buffers if parallel.variable in b.private)
         body = _in_classes(body, parallel, classes.period, r, tile, own)
-    buffers = tuple(_private(b, new) for b in kernel.buffers)
+    kernel = replace_private(replace(kernel, body=body), new)
 
     def value(v: Value) -> Value:
         return simplified(v, sizes)
 
-    body = replace_loop(body, r or step, lambda x: map_node(x, None, value))
-    return replace(kernel, body=body, buffers=buffers)
+    body = replace_loop(kernel.body, r or step, lambda x: map_node(x, None, value))
+    return replace(kernel, body=body)
 
 
 def _unguarded(kernel: Kernel, x: Node, residue: Residue) -> Node:
@@ -208,10 +208,3 @@ def _by_class(e: Index, r: str, n: int) -> Index:
     step = values[1] - values[0]
     line = all(v == values[0] + step * k for k, v in enumerate(values))
     return var(r) * step + values[0] if line else e
-
-
-def _private(buffer: Buffer, new: dict[str, frozenset[str]]) -> Buffer:
-    if not buffer.private & new.keys():
-        return buffer
-    parts = (new.get(v, frozenset((v,))) for v in buffer.private)
-    return replace(buffer, private=frozenset[str]().union(*parts))

@@ -32,6 +32,7 @@ from tcsym.ir.bounds import eliminate, extent
 from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop
+from tcsym.schedule.analysis.names import replace_private
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import reorder_chain
 from tcsym.schedule.order.parallelise import is_free
@@ -130,7 +131,7 @@ def block_panels(
         n_blocks = ceildiv(extent(blocked), sizes.block)
         node = Loop(rows_block, ZERO, n_blocks, node, "serial", "parallel")
     kernel = replace(kernel, body=replace_loop(kernel.body, column_tile, lambda _: node))
-    private = _private(kernel, column_tile, frozenset(outer))
+    private = replace_private(kernel, {column_tile: (column_tile, *outer)})
     return private, Panels(panel, first, end, sizes.most)
 
 
@@ -164,10 +165,3 @@ def _one_block(loop: Loop, name: str, size: Index) -> Loop:
     """The `size` iterations of `loop` that belong to block `name`."""
     first = loop.lower + var(name) * size
     return replace(loop, lower=first, upper=minimum(first + size, loop.upper))
-
-
-def _private(kernel: Kernel, tile: str, outer: frozenset[str]) -> Kernel:
-    buffers = tuple(
-        replace(b, private=b.private | outer) if tile in b.private else b for b in kernel.buffers
-    )
-    return replace(kernel, buffers=buffers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node
+from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.order.interchange import reorder_chain, sink_points
 from tcsym.schedule.tile.tile_loop import split_point, tile_loop, tile_loop_overlapping
 
@@ -72,18 +72,9 @@ def tile_registers(
         points = (*rows_inside, register, lane)
     node = replace_loop(node, points[0], lambda x: sink_points(x, points, names))
     body = replace_loop(kernel.body, top.variable, lambda _: node)
-    kernel = _retile(
-        replace(kernel, body=body),
-        {columns: tile, **({rows: row_tile} if rows and row_tile else {})},
-    )
+    tiles = {columns: (tile,), **({rows: (row_tile,)} if rows and row_tile else {})}
+    kernel = replace_private(replace(kernel, body=body), tiles)
     return Tiled(kernel, order[0], tile, row_tile)
-
-
-def _retile(kernel: Kernel, tiles: dict[str, str]) -> Kernel:
-    def renamed(b: Buffer) -> Buffer:
-        return replace(b, private=frozenset(tiles.get(v, v) for v in b.private))
-
-    return replace(kernel, buffers=tuple(map(renamed, kernel.buffers)))
 
 
 def can_tile(band: Band, columns: str, rows: str | None, outer: tuple[str, ...]) -> bool:

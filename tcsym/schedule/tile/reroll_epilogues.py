@@ -17,8 +17,8 @@ from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import ZERO, Index, floordiv, ge, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
-from tcsym.ir.traverse import substitute_node, subvalues, walk
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import map_inner, substitute_node, subvalues, walk
 from tcsym.schedule.analysis.access import (
     Access,
     accesses,
@@ -62,23 +62,15 @@ def _outside_tiles(copies: Copies, node: Node, machine: Machine) -> Node:
     def inside(x: Node) -> Node:
         return _outside_tiles(copies, x, machine)
 
-    match node:
-        case Loop() if node.kind == "unrolled":
-            long = LEAST_PLAIN if _is_plain(node, machine) else LEAST_INSTRUCTIONS
-            if _instructions(node, kernel, machine, False) < long:
-                return node
-            tiles = _tiles(kernel, node)
-            return node if tiles is None else _rolled(copies, node, tiles)
-        case Loop() if node.order != "reduction" and node.kind != "vector":
-            return replace(node, body=inside(node.body))
-        case Block(body):
-            return block(*map(inside, body)) if body else node
-        case Branch(c, a, b):
-            return Branch(c, inside(a), b and inside(b))
-        case Allocate(name, body):
-            return Allocate(name, inside(body))
-        case _:
+    if isinstance(node, Loop) and node.kind == "unrolled":
+        long = LEAST_PLAIN if _is_plain(node, machine) else LEAST_INSTRUCTIONS
+        if _instructions(node, kernel, machine, False) < long:
             return node
+        tiles = _tiles(kernel, node)
+        return node if tiles is None else _rolled(copies, node, tiles)
+    if isinstance(node, Loop) and (node.order == "reduction" or node.kind == "vector"):
+        return node
+    return map_inner(node, inside)
 
 
 def _instructions(n: Node, kernel: Kernel, machine: Machine, masked: bool) -> int:

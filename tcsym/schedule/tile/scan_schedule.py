@@ -15,7 +15,7 @@ from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import accesses, stride
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import children, find_loop, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.vector_legality import can_mask, vector_refusal
 from tcsym.schedule.order.interchange import can_sink, sink_points
@@ -76,11 +76,7 @@ def _in_groups(
     tiled = tile_loop(find_loop(kernel.body, rows), size, tile, point)
     points = find_loop(tiled, point)
     kernel = replace(kernel, body=replace_loop(kernel.body, rows, lambda _: tiled))
-    buffers = tuple(
-        replace(b, private=frozenset(tile if v == rows else v for v in b.private))
-        for b in kernel.buffers
-    )
-    kernel = replace(kernel, buffers=buffers)
+    kernel = replace_private(kernel, {rows: (tile,)})
     assert isinstance(points.body, Loop)
     kernel, body = _carried(kernel, points.body, point, (size, tile), names)
     sunk = sink_points(replace(points, body=body, kind=kind), (point,), names)

@@ -36,6 +36,7 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
     statements_in,
 )
+from tcsym.schedule.analysis.names import replace_private
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.tile.row_schedule import row_choice
@@ -98,11 +99,7 @@ def whole_vectors(
         setting.ahead[tile] = tuple(
             x for y in ahead if isinstance(x := substitute_node(y, start), Prefetch)
         )
-    buffers = tuple(
-        replace(b, private=b.private | {tile}) if row.variable in b.private else b
-        for b in kernel.buffers
-    )
-    return replace(kernel, body=body, buffers=buffers)
+    return replace_private(replace(kernel, body=body), {row.variable: (row.variable, tile)})
 
 
 def _paired(rows: Loop) -> Loop:

@@ -31,7 +31,7 @@ from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.version.versioning import Copies
 
 SHORT_LANES = 4  # least of a shorter vector
@@ -143,13 +143,7 @@ class _Parts(Struct, frozen=True):
         return Loop(tile, ZERO, floordiv(extent(row), width), inner, "serial", row.order)
 
     def private(self, variable: str, *loops: str) -> None:
-        """What is private to `variable` is private to the loops that replace it."""
-        kernel = self.copies.kernel
-        new = [
-            replace(b, private=(b.private - {variable}) | {*loops}) if variable in b.private else b
-            for b in kernel.buffers
-        ]
-        self.copies.kernel = replace(kernel, buffers=tuple(new))
+        self.copies.kernel = replace_private(self.copies.kernel, {variable: loops})
 
     def remainder(self) -> Node | None:
         """What is left of the row, if anything: whole vectors, a masked one or elements."""

@@ -18,7 +18,7 @@ from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update, View
 from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.version.versioning import duplicate
 
@@ -36,8 +36,8 @@ def without_unit_loops(kernel: Kernel) -> Kernel:
     }
     if not gone:
         return kernel
-    buffers = tuple(replace(b, private=b.private - gone) for b in kernel.buffers)
-    return replace(kernel, body=map_node(kernel.body, change), buffers=buffers)
+    kernel = replace(kernel, body=map_node(kernel.body, change))
+    return replace_private(kernel, dict.fromkeys(gone, ()))
 
 
 def unit_view(kernel: Kernel) -> View | None:
