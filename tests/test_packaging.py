@@ -22,6 +22,7 @@ PROBE = """
 import importlib.util, importlib.resources as r, pkgutil, tcsym
 others = "torch", "jax", "dask", "xarray"
 missing = [f"{n}." for n in others if importlib.util.find_spec(n) is None]
+missing += ["torch_internals."] if "torch." in missing else []
 for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
     if not module.name.endswith("__main__") and not any(n in f"{module.name}." for n in missing):
         importlib.import_module(module.name)

@@ -11,7 +11,7 @@ from sys import modules
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
-from tcsym.kernel import in_jax, in_torch, ready
+from tcsym.kernel import in_torch, ready
 from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, inside
 from tcsym.process.outside_graphs import outside_graphs
@@ -143,7 +143,9 @@ class Kernel:
             if served is not NotImplemented:
                 return served
         if "jax" in modules:
-            served = in_jax.in_jax(self, args, kwargs)
+            from tcsym.kernel.in_jax import in_jax
+
+            served = in_jax(self, args, kwargs)
             if served is not NotImplemented:
                 return served
         return self._plain_call(*args, **kwargs)
