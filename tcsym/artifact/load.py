@@ -28,7 +28,6 @@ from tcsym.runtime.arrays import (
     result_object,
     view_of,
 )
-from tcsym.runtime.cuda.device import Cuda
 from tcsym.runtime.entering import EntryImage, load_entry, read_tensors, with_sizes
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.overlap import obstacle
@@ -39,6 +38,7 @@ from tcsym.sizes.values import size_value
 from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:
+    from tcsym.runtime.device import Device
     from tcsym.runtime.size_functions import Shape
 
 
@@ -119,9 +119,12 @@ class Artifact:
         level = library[f"{self.name}_level"]
         level.restype = ctypes.c_char_p
         self.level: str = level().decode()
-        self._device = Cuda() if manifest.get("devices") else None
+        self._device: Device | None = None
         self._used: set[tuple[int, int]] = set()  # devices and streams
-        if self._device is not None:
+        if manifest.get("devices"):
+            from tcsym.runtime.device import device_of
+
+            self._device = device_of("cuda")
             self._enqueue, self._wait = (library[f"{self.name}_cuda_{f}"] for f in ("run", "wait"))
             pointer = ctypes.c_void_p
             self._enqueue.argtypes = [pointer, pointer, ctypes.c_int, pointer]
@@ -234,7 +237,7 @@ class Artifact:
 
     def _on_device(
         self,
-        device: Cuda,
+        device: Device,
         views: Sequence[View],
         values: Any,
         shapes: Sequence[Shape],

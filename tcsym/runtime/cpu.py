@@ -21,7 +21,7 @@ from tcsym.runtime.arrays import (
     result_object,
     view_of,
 )
-from tcsym.runtime.native import HAS_ENTRIES, native
+from tcsym.runtime.native import native, require_native
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import HERE, Library, Place, View
 from tcsym.target.host import runs_here
@@ -116,11 +116,7 @@ class Twin(Cpu):
 
     def require(self, target: Target) -> None:
         require_runs_code()
-        if not HAS_ENTRIES:
-            raise TargetError(
-                f"target `{target.name}` needs the native part of the run time",
-                hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
-            )
+        require_native(target.name)
 
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedKernel:
         native.simt_check(CHECK_TWIN.read() or VERIFY.read())

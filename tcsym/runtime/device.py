@@ -1,9 +1,9 @@
 """Kind of target -> `Device`: what loads its code, holds its arrays and runs its calls.
 
-`DEVICES` has a line for each kind. Calls, layouts, variants and dispatch know a device by these
-protocols alone; scratch memory, threads and pages of code are its own affair. Faults that code
-finds are the result of `Code.run`, if that waits for the end of the code; else a later one raises
-them.
+`DEVICES` has those that were asked for. Calls, layouts, variants and dispatch know a device by
+these protocols alone; scratch memory, threads and pages of code are its own affair. Faults that
+code finds are the result of `Code.run`, if that waits for the end of the code; else a later one
+raises them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tcsym.runtime.cpu import Cpu, Twin
-from tcsym.runtime.cuda.device import Cuda
 from tcsym.runtime.view import HERE, Place
 from tcsym.target.target import Target, kind_of
 
@@ -150,16 +149,17 @@ class Device(Protocol):
         """Until all that was begun there is done. Raises what checks in it found."""
 
 
-DEVICES: dict[str, Device] = {
-    "cpu": Cpu(),
-    "twin": Twin(),
-    "cuda": Cuda(),
-}
+DEVICES: dict[str, Device] = {"cpu": Cpu(), "twin": Twin()}
 
 
 def device_of(target: Target | str | None) -> Device:
     """That of a target, or of the target of that name."""
-    return DEVICES[target.kind if isinstance(target, Target) else kind_of(target)]
+    kind = target.kind if isinstance(target, Target) else kind_of(target)
+    if kind == "cuda" and kind not in DEVICES:  # nothing of it is loaded before
+        from tcsym.runtime.cuda.device import Cuda
+
+        DEVICES[kind] = Cuda()
+    return DEVICES[kind]
 
 
 def synchronize() -> None:
@@ -167,5 +167,5 @@ def synchronize() -> None:
 
     Errors: those of checks that kernels make while they run, such as BoundsError of a gather.
     """
-    for device in DEVICES.values():
+    for device in tuple(DEVICES.values()):
         device.synchronize()

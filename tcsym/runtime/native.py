@@ -15,6 +15,7 @@ __all__ = [
     "OUT_OF_MEMORY",
     "SIMT_FAULT",
     "native",
+    "require_native",
 ]
 
 if TYPE_CHECKING:
@@ -29,3 +30,14 @@ HAS_ENTRIES = hasattr(native, "Entry")
 ARENA_BUSY, OUT_OF_MEMORY = native.ARENA_BUSY, native.OUT_OF_MEMORY
 CODE_MISSING, SIMT_FAULT = native.CODE_MISSING, native.SIMT_FAULT
 DRIVER_ERROR = getattr(native, "DRIVER_ERROR", 0)  # devices need the native part
+
+
+def require_native(target: str) -> None:
+    """TargetError where the target of that name needs what was not built."""
+    if not HAS_ENTRIES:
+        from tcsym.errors import TargetError  # a warm process does not load it
+
+        raise TargetError(
+            f"target `{target}` needs the native part of the run time",
+            hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
+        )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
 
-from tcsym.runtime.arrays import dense_view, result_object, view_of
+from tcsym.runtime.arrays import dense_view, numpy_view, result_object, view_of
 from tcsym.runtime.cuda.driver import address, device_of_pointer, order
 from tcsym.runtime.cuda.primary import primary
 from tcsym.runtime.native import native
@@ -32,7 +33,6 @@ from tcsym.types import DType
 
 _LEGACY, _LEGACY_HANDLE = 1, 0  # the default stream: in the protocols, and the driver's
 _TYPES = {dlpack_type(t): t for t in DType}
-_NUMPY = {t.numpy.str: t for t in DType if t is not DType.BFLOAT16}
 _COPY = "copy it there first"
 
 
@@ -72,9 +72,7 @@ def _cupy_view(x: Any, cupy: Any) -> View:
     number = int(x.device.id)
     with cupy.cuda.Device(number):
         stream = int(cupy.cuda.get_current_stream().ptr)
-    dtype = _NUMPY.get(x.dtype.str)
-    given = int(x.data.ptr), x.shape, x.strides
-    return _view("cupy", dtype, *given, True, x, place_of(number, stream))
+    return _shown("cupy", x.__cuda_array_interface__, x, place_of(number, stream))
 
 
 def _dlpack_device(x: Any) -> tuple[int, int]:
@@ -87,29 +85,16 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
 
 def _interface_view(x: Any, interface: dict[str, Any], number: int | None) -> View:
     """https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html, versions 2 and 3."""
-    pointer, is_read_only = interface["data"]
     if interface.get("mask") is not None:
         raise Unusable("is a masked array", "fill it first")
-    shape, dtype = tuple(interface["shape"]), _NUMPY.get(interface["typestr"])
-    strides = interface.get("strides")
     stream = interface.get("stream", _LEGACY if interface.get("version", 0) < 3 else None)
     if number is None:
+        pointer = interface["data"][0]
         several = driver().Device.count() > 1 and pointer
         number = device_of_pointer(pointer) if several else 0
     place = place_of(number, ANY_STREAM if stream is None else _handle(int(stream)))
     library: Library = "pycuda" if type(x).__module__ == "pycuda.gpuarray" else "dlpack"
-    if strides is None:
-        itemsize = np.dtype(interface["typestr"]).itemsize
-        strides = [
-            s // (dtype.bytes if dtype else itemsize) * itemsize for s in _dense(shape, dtype)
-        ]
-    return _view(
-        library, dtype, int(pointer or 0), shape, tuple(strides), not is_read_only, x, place
-    )
-
-
-def _dense(shape: tuple[int, ...], dtype: DType | None) -> tuple[int, ...]:
-    return dense_view(shape, dtype or DType.UINT8).strides
+    return _shown(library, interface, x, place)
 
 
 def _handle(stream: int) -> int:
@@ -129,30 +114,21 @@ def _dlpack_view(x: Any, number: int, library: Library) -> View:
         raise Unusable(f"cannot be read through DLPack ({error})") from None
     dtype = _TYPES.get(code)
     size = dtype.bytes if dtype else 1
-    in_bytes = _dense(shape, dtype) if strides is None else tuple([s * size for s in strides])
-    place = place_of(number, _LEGACY_HANDLE)
-    return _view(library, dtype, pointer, shape, in_bytes, writable, (x, capsule), place)
+    interface = {
+        "data": (pointer, not writable),
+        "shape": shape,
+        "typestr": f"<u{size}",
+        "strides": None if strides is None else tuple([s * size for s in strides]),
+    }
+    view = _shown(library, interface, (x, capsule), place_of(number, _LEGACY_HANDLE))
+    return view._replace(dtype=dtype)
 
 
-def _view(
-    library: Library,
-    dtype: DType | None,
-    pointer: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    writable: bool,
-    owner: Any,
-    place: Place,
-) -> View:
-    size = dtype.bytes if dtype else 1
-    expected = _dense(shape, dtype)
-    dense = 0 in shape or all(
-        extent == 1 or s == e for extent, s, e in zip(shape, strides, expected)
-    )
-    aligned = not pointer % size and not any(s % size for s in strides)
-    return View(
-        library, dtype, shape, strides, pointer, dense, aligned, writable, owner, place=place
-    )
+def _shown(library: Library, interface: dict[str, Any], owner: Any, place: Place) -> View:
+    """As numpy describes what has such an interface. It does not look into the memory."""
+    array = np.asarray(SimpleNamespace(__array_interface__=interface))
+    view = numpy_view(array, library)
+    return view._replace(pointer=interface["data"][0], owner=owner, place=place)
 
 
 # ---- new arrays
@@ -267,14 +243,23 @@ def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Pla
         from tcsym.runtime.torch_views import empty_on_device
 
         return empty_on_device(shape, dtype, sys.modules["torch"], place)
+    owner, pointer = _made(library, shape, dtype, place)
+    kind: Library = "dlpack" if library == "numpy" else library
+    view = dense_view(shape, dtype)
+    return view._replace(library=kind, pointer=pointer, owner=owner, place=place)
+
+
+def _made(
+    library: Library, shape: tuple[int, ...], dtype: DType, place: Place
+) -> tuple[object, int]:
+    """A new array, and where its memory is."""
     if library == "cupy" and dtype is not DType.BFLOAT16:
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(place.number):
-            return _cupy_view(cupy.empty(shape, dtype.numpy), cupy)._replace(place=place)
-    view = DeviceArray(shape, dtype, place).view
-    if library == "pycuda":
-        return view._replace(library=library, owner=shown_in(library, view.owner))
-    return view._replace(library="jax") if library == "jax" else view
+            array = cupy.empty(shape, dtype.numpy)
+        return array, int(array.data.ptr)
+    made = DeviceArray(shape, dtype, place)
+    return (shown_in(library, made) if library == "pycuda" else made), made.pointer
 
 
 def shown_in(library: Library, made: DeviceArray) -> Any:
@@ -315,13 +300,8 @@ def _made_beside(
     like: object, dtype: np.dtype[Any], shape: tuple[int, ...], number: int, stream: int
 ) -> tuple[object, int]:
     """A new array in the kind of `like`, and where its memory is."""
-    place, element = _place_at(number, stream), _OF_NUMPY[dtype]
     library = "dlpack" if type(like) is DeviceArray else _library_of(type(like).__module__)
-    if library == "cupy":
-        view = new_array(library, shape, element, place)
-        return view.owner, view.pointer
-    made = DeviceArray(shape, element, place)
-    return (made if library == "dlpack" else shown_in(library, made)), made.pointer
+    return _made(library, shape, _OF_NUMPY[dtype], _place_at(number, stream))
 
 
 _OF_NUMPY = {t.numpy: t for t in DType}

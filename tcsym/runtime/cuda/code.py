@@ -45,7 +45,7 @@ class Placed:
             functions = tuple([module.function(name, most) for name in names])
         self.word = place.faults.take(error_of)
         shape = functions, len(compiled.sizes), len(compiled.arguments)
-        given = place.handle, self.word.pointer, *place.faults.addresses, number
+        given = place.handle, *place.faults.addresses(self.word), number
         self.grids = native.Grids(*given, place.multiprocessors, least_recorded(), *shape)
         # Not at exit: the driver may be gone before.
         weakref.finalize(self, _unload, place, module, self.grids).atexit = False
@@ -143,8 +143,3 @@ class CudaKernel:
 
         placed = next(iter(self._placed.values()))
         return load_entry(image, self, slow, failed, placed.grids)
-
-
-def load(compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> CudaKernel:
-    """Code of the variant; it is put on a device when it is first called there."""
-    return CudaKernel(compiled, fault_error)

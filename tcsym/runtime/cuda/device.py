@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import TargetError
 from tcsym.process.system import require_runs_code
-from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.runtime.arrays import numpy_array
+from tcsym.runtime.cuda.arrays import (
+    DeviceArray,
+    device_array,
+    device_view,
+    new_array,
+    place_of,
+    shown_in,
+)
+from tcsym.runtime.cuda.code import CudaKernel
+from tcsym.runtime.cuda.driver import copy, order, set_number
+from tcsym.runtime.cuda.primary import primary, used
+from tcsym.runtime.native import require_native
 from tcsym.runtime.view import (
     ANY_STREAM,
     CUDA,
@@ -19,6 +30,8 @@ from tcsym.runtime.view import (
     Unusable,
     View,
 )
+from tcsym.target.devices import capability, driver, runs_on
+from tcsym.target.target import TWIN, Target
 from tcsym.types import DType
 
 if TYPE_CHECKING:
@@ -26,8 +39,6 @@ if TYPE_CHECKING:
 
     from tcsym.errors import TCError
     from tcsym.ir.compiled import Compiled, Fault
-    from tcsym.runtime.cuda.code import CudaKernel
-    from tcsym.target.target import Target
 
 
 class Cuda:
@@ -38,15 +49,8 @@ class Cuda:
     reads = frozenset((CUDA, CUDA_MANAGED))
 
     def require(self, target: Target) -> None:
-        from tcsym.target.devices import capability, runs_on
-        from tcsym.target.target import TWIN
-
         require_runs_code()
-        if not HAS_ENTRIES:
-            raise TargetError(
-                f"target `{target.name}` needs the native part of the run time",
-                hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
-            )
+        require_native(target.name)
         here = capability()
         if not runs_on(target.machine.name, here):
             major, minor = here
@@ -57,18 +61,12 @@ class Cuda:
             )
 
     def present(self) -> None:
-        from tcsym.target.devices import driver
-
         driver()
 
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> CudaKernel:
-        from tcsym.runtime.cuda.code import load
-
-        return load(compiled, fault_error)
+        return CudaKernel(compiled, fault_error)
 
     def view_of(self, x: object) -> View:
-        from tcsym.runtime.cuda.arrays import device_view
-
         return device_view(x)
 
     def gathered(
@@ -78,8 +76,6 @@ class Cuda:
 
         Numbers, which are no library's, are written into memory of the device.
         """
-        from tcsym.runtime.cuda.arrays import place_of
-
         arrays = [(k, v) for k, v in enumerate(views) if v.place.type in self.reads]
         place = place_of(0, 0)
         if arrays:
@@ -91,19 +87,14 @@ class Cuda:
             place = place_of(place.number, _stream([view for _, view in arrays]))
             for _, view in arrays:
                 _follow(view.place.stream, place)
-        is_number = [v.place.type not in self.reads for v in views]
         moved = [
-            self._number(v, place) if is_number[k] else v._replace(place=place)
-            for k, v in enumerate(views)
+            v._replace(place=place) if v.place.type in self.reads else self._number(v, place)
+            for v in views
         ]
         return tuple(moved), place
 
     def _number(self, view: View, place: Place) -> View:
         """In memory of the stream, which the next call there may use again."""
-        from tcsym.runtime.arrays import numpy_array
-        from tcsym.runtime.cuda.driver import set_number
-        from tcsym.runtime.cuda.primary import primary
-
         assert view.dtype is not None
         made = self.temporary((), view.dtype, place)
         with primary(place.number):
@@ -120,8 +111,6 @@ class Cuda:
         return view._replace(place=place)
 
     def result(self, library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
-        from tcsym.runtime.cuda.arrays import new_array
-
         return new_array(library, shape, dtype, place)
 
     def temporary(self, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
@@ -136,38 +125,24 @@ class Cuda:
 
     def copy(self, to: View, source: View) -> None:
         """Of dense arrays."""
-        from tcsym.runtime.cuda.driver import copy
-        from tcsym.runtime.cuda.primary import primary
-
         assert to.dense and source.dense
         with primary(to.place.number):
             copy(to.pointer, source.pointer, to.n_bytes, to.place.stream)
 
     def moved(self, x: np.ndarray[Any, Any], number: int = 0) -> View:
-        from tcsym.runtime.cuda.arrays import device_array
-
         return device_array(x, number).view
 
     def block(self, n_bytes: int, place: Place) -> View:
-        from tcsym.runtime.cuda.arrays import DeviceArray
-        from tcsym.runtime.cuda.primary import primary
-
         memory = primary(place.number).allocate(n_bytes)
         return DeviceArray((n_bytes,), DType.UINT8, place, memory).view
 
     def part(self, block: View, at: int, shape: tuple[int, ...], dtype: DType) -> View:
-        from tcsym.runtime.cuda.arrays import DeviceArray
-
         return DeviceArray(shape, dtype, block.place, block.owner, at).view
 
     def in_library(self, view: View, library: Library) -> Any:
-        from tcsym.runtime.cuda.arrays import shown_in
-
         return shown_in(library, (self.private_copy(view) if library == "jax" else view).owner)
 
     def begin(self, place: Place, before: Place | None) -> None:
-        from tcsym.runtime.cuda.primary import primary
-
         primary(place.number).faults.raise_found()
         if before is not None:
             _follow(before.stream, place)
@@ -177,14 +152,11 @@ class Cuda:
         return host
 
     def synchronize(self) -> None:
-        if "tcsym.runtime.cuda.primary" in sys.modules:  # else nothing of ours is there
-            from tcsym.runtime.cuda.primary import used
-
-            places = used()
-            for place in places:
-                place.synchronize()
-            for place in places:
-                place.faults.raise_found()
+        places = used()
+        for place in places:
+            place.synchronize()
+        for place in places:
+            place.faults.raise_found()
 
 
 def _stream(views: Sequence[View]) -> int:
@@ -200,9 +172,6 @@ def _stream(views: Sequence[View]) -> int:
 def _follow(stream: int, place: Place) -> None:
     """What the call does comes after what is on the stream now."""
     if stream not in (ANY_STREAM, place.stream):
-        from tcsym.runtime.cuda.driver import order
-        from tcsym.runtime.cuda.primary import primary
-
         with primary(place.number):
             order(stream, place.stream)
 

@@ -12,7 +12,6 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +21,6 @@ from tcsym.target.devices import driver
 MOST_KERNELS = 1 << 16  # on one device, in one process
 ErrorOf = Callable[[int], TCError]  # of 1 + the index of a fault
 LATER = "an earlier call met this on the device; with TCSYM_SYNC=1 that call raises it"
-
-
-class Word(NamedTuple):
-    """That of one kernel: its place, and its address for the device."""
-
-    place: int
-    pointer: int
 
 
 class FaultWords:
@@ -44,26 +36,26 @@ class FaultWords:
         self._lock = threading.Lock()
         atexit.register(self._log_rest)
 
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of the first word, for the host, and of the number of words in use."""
-        return int(self._words.ctypes.data), int(self._count.ctypes.data)
-
-    def take(self, error_of: ErrorOf) -> Word:
-        """A word for a kernel."""
+    def take(self, error_of: ErrorOf) -> int:
+        """The place of a word for a kernel."""
         with self._lock:
             place = len(self._errors)
             if place == MOST_KERNELS:
                 raise MemoryError(f"more than {MOST_KERNELS} kernels on one device")
             self._errors.append(error_of)
             self._count[0] = place + 1
-            return Word(place, self._pointer + place * self._words.itemsize)
+            return place
 
-    def found(self, word: Word) -> int:
+    def addresses(self, place: int) -> tuple[int, int, int]:
+        """Of a word, for the device; of all words and of how many are in use, for the host."""
+        own = self._pointer + place * self._words.itemsize
+        return own, int(self._words.ctypes.data), int(self._count.ctypes.data)
+
+    def found(self, place: int) -> int:
         """What a kernel noted, which is forgotten: 0, or 1 + the index of a fault."""
         with self._lock:
-            fault = int(self._words[word.place])
-            self._words[word.place] = 0
+            fault = int(self._words[place])
+            self._words[place] = 0
         return fault
 
     def raise_found(self) -> None:
@@ -72,7 +64,7 @@ class FaultWords:
         if not self._words[:n].any():
             return
         for place in np.flatnonzero(self._words[:n]).tolist():
-            fault = self.found(Word(place, 0))
+            fault = self.found(place)
             if fault:  # no other thread was quicker
                 error = self._errors[place](fault)
                 error.hint = f"{error.hint}; {LATER}" if error.hint else LATER

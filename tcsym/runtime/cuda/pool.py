@@ -40,7 +40,8 @@ class Pool:
 
     def lease(self, n_bytes: int) -> Lease:
         """Memory, for as long as the lease lives."""
-        size = _rounded(n_bytes)
+        unit = max(_LEAST, 1 << max(0, n_bytes.bit_length() - 4))
+        size = -(-max(1, n_bytes) // unit) * unit
         idle = self._idle.get(size)
         if idle is None:
             idle = self._idle.setdefault(size, [])
@@ -54,8 +55,3 @@ class Pool:
         """What is idle goes back to the driver."""
         for idle in self._idle.values():
             idle.clear()
-
-
-def _rounded(n_bytes: int) -> int:
-    unit = max(_LEAST, 1 << max(0, n_bytes.bit_length() - 4))
-    return -(-max(1, n_bytes) // unit) * unit
