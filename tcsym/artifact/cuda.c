@@ -3,14 +3,14 @@
  * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
 
 enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1, DRIVER_ERROR = -1000 };
-enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
+enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3, CU_NO_FILE = 301 };
 
 #define DRIVER(X)                                                                                  \
     X(cuInit, (unsigned flags))                                                                    \
     X(cuDeviceGet, (int *device, int number))                                                      \
     X(cuDeviceGetAttribute, (int *value, int attribute, int device))                               \
     X(cuDevicePrimaryCtxRetain, (void **context, int device))                                      \
-    X(cuModuleLoadData, (void **module, const void *code))                                         \
+    X(cuModuleLoad, (void **module, const char *path))                                             \
     X(cuModuleGetFunction, (void **function, void *module, const char *name))                      \
     X(cuFuncSetAttribute, (void *function, int attribute, int value))                              \
     X(cuMemAlloc_v2, (uint64_t *memory, size_t bytes))                                             \
@@ -84,38 +84,19 @@ static int find_place(int number, Place **found) {
     return 0;
 }
 
-/* A file beside this library, ended by a 0. */
-static char *read_beside(const char *name) {
-    Dl_info self;
-    if (!dladdr((void *)read_beside, &self) || !self.dli_fname)
-        return NULL;
-    const char *slash = strrchr(self.dli_fname, '/');
-    char path[4096];
-    snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0, self.dli_fname,
-             name);
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return NULL;
-    char *content = NULL;
-    long n = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-    if (n >= 0 && !fseek(file, 0, SEEK_SET) && (content = malloc((size_t)n + 1)) &&
-        fread(content, 1, (size_t)n, file) == (size_t)n)
-        content[n] = 0;
-    fclose(file);
-    return content;
-}
-
-/* The first file that the driver takes: machine code of other devices it does not. */
+/* The first file beside this library that the driver takes: machine code of other devices it does not. */
 static int load_module(const char *const *files, void **module) {
-    int code = 0;
-    for (; *files; files++) {
-        char *content = read_beside(*files);
-        if (!content)
-            return failed(ERROR_TARGET, KERNEL ": `%s` is not beside the library", *files);
-        code = cuModuleLoadData(module, content);
-        free(content);
-        if (!code)
+    Dl_info self = {0};
+    dladdr((void *)load_module, &self);
+    const char *library = self.dli_fname ? self.dli_fname : "", *slash = strrchr(library, '/');
+    char path[4096];
+    int code = 0, n = slash ? (int)(slash + 1 - library) : 0;
+    for (int k = 0; files[k]; k++) {
+        snprintf(path, sizeof path, "%.*s%s", n, library, files[k]);
+        if (!(code = cuModuleLoad(module, path)))
             return 0;
+        if (code == CU_NO_FILE)
+            return failed(ERROR_TARGET, KERNEL ": `%s` is not beside the library", files[k]);
     }
     return driver_failed(code, "the device's code cannot be loaded");
 }

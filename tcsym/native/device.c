@@ -41,19 +41,27 @@ enum { MOST_RECORDED = 8 };
 typedef struct {
     PyObject_HEAD
     void *context;
-    uint64_t fault_word; /* where the device reaches it */
-    const uint32_t *words;  /* those of all kernels, where the host reads them */
+    unsigned long long fault_word; /* where the device reaches it */
+    const uint32_t *words;         /* those of all kernels, where the host reads them */
     const int64_t *n_words;
     int device;
-    int64_t multiprocessors, n_functions, n_sizes, n_buffers;
+    long long multiprocessors, n_functions, n_sizes, n_buffers;
     Function *functions;
     Scratch scratch[MOST_STREAMS];
-    int64_t least; /* launches of a call that is recorded; 0: none is */
+    long long least; /* launches of a call that is recorded; 0: none is */
     int64_t recording, calls; /* the former: whether a call uses what follows */
     void *apart; /* the stream on which calls are recorded */
     Recorded recorded[MOST_RECORDED];
     int64_t *keys; /* of all that are recorded */
 } Grids;
+
+/* What one thread at a time uses. False if another one does. */
+static bool claim(int64_t *busy) {
+    int64_t idle = 0;
+    return __atomic_compare_exchange_n(busy, &idle, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static void release(int64_t *busy) { __atomic_store_n(busy, 0, __ATOMIC_RELEASE); }
 
 /* The fields of `CONTEXT_FIELDS` (tcsym/ir/compiled.py). */
 typedef struct {
@@ -178,15 +186,14 @@ static int32_t repeated(Grids *grids, const Called *called, void *stream) {
 }
 
 static int32_t enqueue(Grids *grids, const Called *called, void *stream) {
-    int64_t idle = 0, launches;
+    int64_t launches;
     int code = cuCtxPushCurrent_v2(grids->context);
     if (code)
         return DRIVER_ERROR - code;
     int32_t result;
-    if (grids->least && __atomic_compare_exchange_n(&grids->recording, &idle, 1, false,
-                                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    if (grids->least && claim(&grids->recording)) {
         result = repeated(grids, called, stream);
-        __atomic_store_n(&grids->recording, 0, __ATOMIC_RELEASE);
+        release(&grids->recording);
     } else {
         result = enqueue_on(grids, called, stream, &launches);
     }
@@ -196,13 +203,10 @@ static int32_t enqueue(Grids *grids, const Called *called, void *stream) {
 }
 
 /* That of a stream, claimed; null if there is none of that size, or it is taken. */
-static Scratch *claim(Grids *grids, void *stream, int64_t bytes) {
+static Scratch *scratch_for(Grids *grids, void *stream, int64_t bytes) {
     for (int k = 0; k < MOST_STREAMS; k++) {
         Scratch *scratch = grids->scratch + k;
-        int64_t idle = 0;
-        if (scratch->bytes >= bytes && scratch->stream == stream &&
-            __atomic_compare_exchange_n(&scratch->busy, &idle, 1, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE))
+        if (scratch->bytes >= bytes && scratch->stream == stream && claim(&scratch->busy))
             return scratch;
     }
     return NULL;
@@ -234,7 +238,7 @@ int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void **buffers, const in
     int64_t needed = scratch_bytes + n_numbers * (int64_t)sizeof(int64_t);
     if (needed && is_capturing(stream))
         return ARENA_BUSY; /* memory of the graph's own is needed */
-    Scratch *scratch = needed ? claim(grids, stream, needed) : NULL;
+    Scratch *scratch = needed ? scratch_for(grids, stream, needed) : NULL;
     if (needed && !scratch)
         return ARENA_BUSY;
     int32_t result;
@@ -244,7 +248,7 @@ int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void **buffers, const in
     result = code ? DRIVER_ERROR - code : enqueue(grids, &(Called){kernel, buffers, sizes, memory}, stream);
     Py_END_ALLOW_THREADS
     if (scratch)
-        __atomic_store_n(&scratch->busy, 0, __ATOMIC_RELEASE);
+        release(&scratch->busy);
     return result;
 }
 
@@ -282,19 +286,16 @@ static PyObject *grids_lend(PyObject *self, PyObject *args) {
         return NULL;
     for (int k = 0; k < MOST_STREAMS; k++) {
         Scratch *scratch = ((Grids *)self)->scratch + k;
-        int64_t idle = 0;
         if (scratch->owner && scratch->stream != (void *)(uintptr_t)stream)
             continue;
-        if (scratch->bytes >= bytes ||
-            !__atomic_compare_exchange_n(&scratch->busy, &idle, 1, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE))
+        if (scratch->bytes >= bytes || !claim(&scratch->busy))
             break;
         PyObject *before = scratch->owner;
         scratch->owner = Py_NewRef(owner);
         scratch->stream = (void *)(uintptr_t)stream;
         scratch->memory = memory;
         scratch->bytes = bytes;
-        __atomic_store_n(&scratch->busy, 0, __ATOMIC_RELEASE);
+        release(&scratch->busy);
         Py_XDECREF(before);
         break;
     }
@@ -338,27 +339,21 @@ PyObject *tcsym_missing_of_driver(PyObject *module, PyObject *nothing) {
 /* Grids(context, word, words, count of them, device, multiprocessors, least, functions, number of
  * sizes, of buffers) */
 static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    unsigned long long context, fault_word, words, n_words;
-    int device;
-    long long multiprocessors, least, n_sizes, n_buffers;
+    unsigned long long context, words, n_words;
     PyObject *functions;
-    if (!PyArg_ParseTuple(args, "KKKKiLLO!LL:Grids", &context, &fault_word, &words, &n_words, &device,
-                          &multiprocessors, &least, &PyTuple_Type, &functions, &n_sizes, &n_buffers))
-        return NULL;
     Grids *grids = (Grids *)type->tp_alloc(type, 0);
-    if (!grids)
+    if (!grids || !PyArg_ParseTuple(args, "KKKKiLLO!LL:Grids", &context, &grids->fault_word, &words,
+                                    &n_words, &grids->device, &grids->multiprocessors,
+                                    &grids->least, &PyTuple_Type, &functions, &grids->n_sizes,
+                                    &grids->n_buffers)) {
+        Py_XDECREF(grids);
         return NULL;
+    }
     grids->context = (void *)(uintptr_t)context;
-    grids->fault_word = fault_word;
     grids->words = (const uint32_t *)(uintptr_t)words;
     grids->n_words = (const int64_t *)(uintptr_t)n_words;
-    grids->device = device;
-    grids->multiprocessors = multiprocessors;
-    grids->least = least;
-    grids->n_sizes = n_sizes;
-    grids->n_buffers = n_buffers;
     grids->n_functions = PyTuple_GET_SIZE(functions);
-    int64_t n_key = n_sizes + n_buffers + 1;
+    int64_t n_key = grids->n_sizes + grids->n_buffers + 1;
     grids->functions = PyMem_Calloc(grids->n_functions + 1, sizeof *grids->functions);
     grids->keys = PyMem_Calloc(MOST_RECORDED * n_key, sizeof *grids->keys);
     for (int64_t k = 0; grids->functions && k < grids->n_functions; k++)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Self
 
 from tcsym.errors import TargetError
 from tcsym.ir.compiled import Compiled
@@ -16,19 +17,48 @@ from tcsym.runtime.view import HERE, Place
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
 
-class LoadedKernel(KernelCode):
-    """Machine code of one variant. Safe to run from several threads at once."""
+class WholeKernel:
+    """What is known of a variant whose code is all there, as opposed to a `GrowingKernel`."""
 
-    is_whole = True  # as opposed to a `GrowingKernel`
+    is_whole = True
 
     def __init__(self, compiled: Compiled) -> None:
-        super().__init__(compiled.object_code)
         self.compiled = compiled
         self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
         self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
         counts = compiled.shared_bytes, compiled.private_bytes
         self._bytes_of = shapes_of([counts], compiled.sizes)
         self._counted: tuple[Sequence[int], tuple[int, int]] | None = None
+
+    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
+        """Bytes of the shared scratch memory, and of each task's private part."""
+        counted = self._counted  # of the last sizes, which mostly come again
+        if counted is None or counted[0] != sizes:
+            ((shared, private),) = self._bytes_of(*sizes)
+            counted = sizes, (max(0, shared), private_stride(max(0, private)))
+            self._counted = counted
+        shared, private = counted[1]
+        if shared + private * threads > _MOST_BYTES:
+            raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
+        return shared, private
+
+    def whole(self) -> Self:
+        """The kernel with all of its code: this one (see `runtime.growing`)."""
+        return self
+
+    grown = whole
+
+    def ready(self, sizes: Sequence[int]) -> Self:
+        """A kernel that has what calls of these sizes launch: this one."""
+        return self
+
+
+class LoadedKernel(WholeKernel, KernelCode):
+    """Machine code of one variant. Safe to run from several threads at once."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        WholeKernel.__init__(self, compiled)
+        KernelCode.__init__(self, compiled.object_code)
 
     def run(
         self,
@@ -56,30 +86,8 @@ class LoadedKernel(KernelCode):
         require_run(result, shared + private * threads)
         return result
 
-    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
-        """Bytes of the shared scratch memory, and of each task's private part."""
-        counted = self._counted  # of the last sizes, which mostly come again
-        if counted is None or counted[0] != sizes:
-            ((shared, private),) = self._bytes_of(*sizes)
-            counted = sizes, (max(0, shared), private_stride(max(0, private)))
-            self._counted = counted
-        shared, private = counted[1]
-        if shared + private * threads > _MOST_BYTES:
-            raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
-        return shared, private
-
     def launcher(self, place: Place) -> None:
         """None: it runs here."""
-
-    def whole(self) -> LoadedKernel:
-        """The kernel with all of its code: this one (see `runtime.growing`)."""
-        return self
-
-    grown = whole
-
-    def ready(self, sizes: Sequence[int]) -> LoadedKernel:
-        """A kernel that has what calls of these sizes launch: this one."""
-        return self
 
 
 def require_run(result: int, scratch_bytes: int) -> None:

@@ -19,7 +19,7 @@
 typedef int Result;
 typedef uint64_t Pointer;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
-enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, TOO_LARGE = 720, CAPTURED = 900, ISOLATED = 905, IMPLICIT = 906, NOT_UPDATED = 910 };
+enum { INVALID_PTX = 218, NO_FILE = 301, NOT_FOUND = 500, LAUNCH_FAILED = 719, TOO_LARGE = 720, CAPTURED = 900, ISOLATED = 905, IMPLICIT = 906, NOT_UPDATED = 910 };
 enum { PROCESSORS = 4, DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536, MOST_CAPTURES = 8, MOST_NODES = 2048, MOST_WORDS = 512 };
 enum { PAGE = 4096, ALIGNED = 256, PLAIN_SHARED = 48 * 1024, MOST_SHARED = 227 * 1024 };
 
@@ -438,6 +438,15 @@ Result cuModuleLoadDataEx(void **module, const void *image, unsigned n, int *opt
 }
 Result cuModuleLoadData(void **module, const void *image) {
     return cuModuleLoadDataEx(module, image, 0, NULL, NULL);
+}
+Result cuModuleLoad(void **module, const char *path) {
+    FILE *file = fopen(path, "rb");
+    static char text[1 << 24];
+    if (!file)
+        return NO_FILE;
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    return cuModuleLoadData(module, text);
 }
 Result cuModuleUnload(void *module) { return OK; }
 Result cuModuleGetFunction(void **function, void *module, const char *name) {

@@ -7,7 +7,6 @@ needs then is the graph's.
 
 from __future__ import annotations
 
-import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,10 +18,10 @@ from tcsym.ir.compiled import Compiled, Fault
 from tcsym.process.config import SYNC
 from tcsym.runtime.cuda.driver import Module, driver_error, relaxed, wait
 from tcsym.runtime.cuda.primary import Primary, primary
+from tcsym.runtime.jit import WholeKernel
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import DRIVER_ERROR, native
-from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.view import HERE, Place
 from tcsym.target.machine import least_recorded
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tcsym.runtime.entering import EntryImage, Failed, Slow
 
 _NUMBER_BYTES = 8
-_MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
 
 class Placed:
@@ -57,18 +55,13 @@ def _unload(place: Primary, module: Module, grids: Grids) -> None:
         module.unload()
 
 
-class CudaKernel:
+class CudaKernel(WholeKernel):
     """Code of one variant. Safe to run from several threads at once."""
 
-    is_whole = True
-
     def __init__(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> None:
-        self.compiled = compiled
+        super().__init__(compiled)
         self._image = load_archive(compiled.object_code, c_function)
         self.address = self._image.address(SYMBOL)
-        self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
-        self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
-        self._bytes_of = shapes_of([(compiled.shared_bytes,)], compiled.sizes)
         faults = compiled.faults
         self._error_of = lambda fault: fault_error(faults[fault - 1])
         self._placed: dict[int, Placed] = {}
@@ -106,13 +99,6 @@ class CudaKernel:
             result = faults.found(placed.word)
         return result
 
-    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
-        """Scratch memory that a call needs: shared, and of each task. Errors: MemoryError."""
-        ((n_bytes,),) = self._bytes_of(*sizes)
-        if n_bytes > _MOST_BYTES:
-            raise MemoryError(f"no {n_bytes} bytes of scratch memory")
-        return max(0, n_bytes), 0
-
     def launcher(self, place: Place) -> Grids:
         return self.placed(place.number).grids
 
@@ -126,16 +112,6 @@ class CudaKernel:
                     found = Placed(self.compiled, number, self._error_of)
                     self._placed[number] = found
         return found
-
-    def whole(self) -> CudaKernel:
-        """The kernel with all of its code: this one (see `runtime.growing`)."""
-        return self
-
-    grown = whole
-
-    def ready(self, sizes: Sequence[int]) -> CudaKernel:
-        """A kernel that has what calls of these sizes launch: this one."""
-        return self
 
     def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Entry:
         """A native way in for arrays on the first device that called, see `KernelCode.enter`."""
