@@ -15,14 +15,12 @@ enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 9
     X(cuFuncSetAttribute, (void *function, int attribute, int value))                              \
     X(cuMemAlloc_v2, (uint64_t *memory, size_t bytes))                                             \
     X(cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                               \
-    X(cuMemHostGetDevicePointer_v2, (uint64_t *there, void *memory, unsigned flags))               \
     X(cuStreamSynchronize, (void *stream))                                                         \
     X(cuGetErrorString, (int code, const char **why))
 @GRIDS@
 typedef struct {
     Function *functions; /* null: not loaded yet */
-    volatile uint32_t *word;
-    uint64_t word_there;
+    volatile uint32_t *word; /* the device has one space of addresses with the host */
 } Loaded;
 typedef struct {
     void *context;
@@ -116,8 +114,6 @@ static int load_kernel(Place *place, const DeviceKernel *kernel, Loaded *loaded)
     }
     if (!code)
         code = cuMemHostAlloc(&word, sizeof *loaded->word, CU_MAPPED);
-    if (!code)
-        code = cuMemHostGetDevicePointer_v2(&loaded->word_there, word, 0);
     if (code) {
         free(functions);
         return driver_failed(code, "the kernel cannot be loaded");
@@ -183,7 +179,7 @@ static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, voi
     Queue queue = {place->loaded[k].functions, stream, kernel[k].n_functions, place->multiprocessors, 0};
     int64_t context[N_CONTEXT] = {(int64_t)(void *)launch,        (int64_t)(void *)&queue, 1,
                                   (int64_t)memory,                0,                       0,
-                                  (int64_t)place->loaded[k].word_there};
+                                  (int64_t)(void *)place->loaded[k].word};
     int32_t found = kernel[k].kernel.code(ordered, values, context);
     if (found < 0)
         return driver_failed(DRIVER_ERROR - found, "a kernel cannot be launched");

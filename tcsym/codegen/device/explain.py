@@ -41,11 +41,9 @@ def _disassembled(ptx: str, device: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         code = Path(directory) / "k.cubin"
         code.write_bytes(assembled(ptx, device).cubin)
-        return _output(reader, *(["-sass"] if reader.endswith("cuobjdump") else []), str(code))
-
-
-def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+        options = ["-sass"] if reader.endswith("cuobjdump") else []
+        command = [reader, *options, str(code)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise TargetError(f"`{Path(command[0]).name}` failed: {done.stderr.strip()[:500]}")
+        raise TargetError(f"`{Path(reader).name}` failed: {done.stderr.strip()[:500]}")
     return done.stdout

@@ -10,13 +10,14 @@ import sys
 from functools import lru_cache
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tcsym.runtime.arrays import dense_view, numpy_view, result_object, view_of
 from tcsym.runtime.cuda.driver import address, device_of_pointer, order
-from tcsym.runtime.cuda.primary import primary
+from tcsym.runtime.cuda.pool import Lease
+from tcsym.runtime.cuda.primary import Memory, primary
 from tcsym.runtime.native import native
 from tcsym.runtime.view import (
     ANY_STREAM,
@@ -54,6 +55,7 @@ def device_view(x: Any) -> View:
     return _dlpack_view(x, number, "dlpack") if kind == CUDA else view_of(x)
 
 
+@lru_cache(64)
 def place_of(number: int, stream: int) -> Place:
     return Place(CUDA, number, f"cuda:{number}", _COPY, stream)
 
@@ -134,12 +136,6 @@ def _shown(library: Library, interface: dict[str, Any], owner: Any, place: Place
 # ---- new arrays
 
 
-class HasPointer(Protocol):
-    """What has memory of a device."""
-
-    pointer: int
-
-
 class DeviceArray:
     """A dense array on a device, for libraries to take over: DLPack, `__cuda_array_interface__`.
 
@@ -154,7 +150,7 @@ class DeviceArray:
         shape: tuple[int, ...],
         dtype: DType,
         place: Place,
-        owner: HasPointer | None = None,
+        owner: Lease | Memory | None = None,
         at: int = 0,
     ) -> None:
         if owner is None:
@@ -230,7 +226,7 @@ class DeviceArray:
 
 def device_array(x: np.ndarray[Any, Any], number: int = 0) -> DeviceArray:
     """A copy of a dense array on the device of that number."""
-    made = DeviceArray(x.shape, _OF_NUMPY[x.dtype], _place_at(number, _LEGACY_HANDLE))
+    made = DeviceArray(x.shape, _OF_NUMPY[x.dtype], place_of(number, _LEGACY_HANDLE))
     if x.nbytes:
         with primary(number):
             driver().memcpy_htod(made.pointer, x)
@@ -301,11 +297,10 @@ def _made_beside(
 ) -> tuple[object, int]:
     """A new array in the kind of `like`, and where its memory is."""
     library = "dlpack" if type(like) is DeviceArray else _library_of(type(like).__module__)
-    return _made(library, shape, _OF_NUMPY[dtype], _place_at(number, stream))
+    return _made(library, shape, _OF_NUMPY[dtype], place_of(number, stream))
 
 
 _OF_NUMPY = {t.numpy: t for t in DType}
-_place_at = lru_cache(64)(place_of)
 
 
 @lru_cache(64)

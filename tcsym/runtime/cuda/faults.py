@@ -30,7 +30,6 @@ class FaultWords:
         drv = driver()
         flags = drv.host_alloc_flags.DEVICEMAP | drv.host_alloc_flags.PORTABLE
         self._words = drv.pagelocked_zeros(MOST_KERNELS, np.uint32, mem_flags=flags)
-        self._pointer = int(self._words.base.get_device_pointer())
         self._errors: list[ErrorOf] = []
         self._count = np.zeros(1, np.int64)  # of words in use
         self._lock = threading.Lock()
@@ -47,9 +46,9 @@ class FaultWords:
             return place
 
     def addresses(self, place: int) -> tuple[int, int, int]:
-        """Of a word, for the device; of all words and of how many are in use, for the host."""
-        own = self._pointer + place * self._words.itemsize
-        return own, int(self._words.ctypes.data), int(self._count.ctypes.data)
+        """Of a word, of all words, of how many are in use. Devices have the host's addresses."""
+        first = int(self._words.ctypes.data)
+        return first + place * self._words.itemsize, first, int(self._count.ctypes.data)
 
     def found(self, place: int) -> int:
         """What a kernel noted, which is forgotten: 0, or 1 + the index of a fault."""
