@@ -186,9 +186,13 @@ static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, voi
     return found ? fault(&kernel[k].kernel, found) : 0;
 }
 
-typedef int Job(Place *, void *const *, const int64_t *, void *);
+static int wait_for(Place *place, void *stream) {
+    int code = cuStreamSynchronize(stream);
+    return code ? driver_failed(code, "waiting for the device") : note_faults(place, 0);
+}
 
-static int on_device(Job *job, int device, void *const *buffers, const int64_t *sizes, void *stream) {
+/* Waits, if there are no buffers. */
+static int run_on_device(void *const *buffers, const int64_t *sizes, int device, void *stream) {
     Place *place;
     void *popped;
     int mode = RELAXED; /* a call may load and allocate though a graph is captured */
@@ -199,8 +203,9 @@ static int on_device(Job *job, int device, void *const *buffers, const int64_t *
     if (!error) {
         int code = cuCtxPushCurrent_v2(place->context);
         cuThreadExchangeStreamCaptureMode(&mode);
-        error = code ? driver_failed(code, "the device cannot be used")
-                     : job(place, buffers, sizes, stream);
+        error = code      ? driver_failed(code, "the device cannot be used")
+                : buffers ? enqueue(place, buffers, sizes, stream)
+                          : wait_for(place, stream);
         cuThreadExchangeStreamCaptureMode(&mode);
         if (!code)
             cuCtxPopCurrent_v2(&popped);
@@ -209,22 +214,12 @@ static int on_device(Job *job, int device, void *const *buffers, const int64_t *
     return error;
 }
 
-static int wait_for(Place *place, void *const *buffers, const int64_t *sizes, void *stream) {
-    (void)buffers, (void)sizes;
-    int code = cuStreamSynchronize(stream);
-    return code ? driver_failed(code, "waiting for the device") : note_faults(place, 0);
-}
-
-static int run_on_device(void *const *buffers, const int64_t *sizes, int device, void *stream) {
-    return on_device(enqueue, device, buffers, sizes, stream);
-}
-
 int NAME(_cuda_run)(void *const *buffers, const int64_t *sizes, int device, void *stream) {
     int error = check_sizes(sizes);
     return error ? error : run_on_device(buffers, sizes, device, stream);
 }
 
-int NAME(_cuda_wait)(int device, void *stream) { return on_device(wait_for, device, NULL, NULL, stream); }
+int NAME(_cuda_wait)(int device, void *stream) { return run_on_device(NULL, NULL, device, stream); }
 
 /* The stream that TVM's FFI says, if that is loaded; else the default one. */
 static void *stream_of(int device) {
