@@ -282,9 +282,6 @@ Result cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     return *p = aligned_alloc(PAGE, (n + PAGE - 1) / PAGE * PAGE), OK;
 }
 Result cuMemFreeHost(void *p) { return free(p), OK; }
-Result cuMemHostGetDevicePointer_v2(Pointer *p, void *host, unsigned flags) {
-    return *p = (Pointer)host, OK;
-}
 static Result moved(void *to, const void *from, size_t n) {
     if (needed())
         return needed();
@@ -301,15 +298,12 @@ Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t n, void *stream) {
     seen.copies++;
     return needed() ? needed() : add((Work){.at = to, .words = (void *)from, .blocks = (int64_t)n, .stream = stream});
 }
-static Result set(Pointer at, unsigned value, size_t n, int bytes, void *stream) {
+Result cuMemsetD32Async(Pointer at, unsigned value, size_t n, void *stream) {
     if (needed())
         return needed();
     seen.memsets++;
-    return add((Work){.at = at, .value = value, .blocks = n, .threads = bytes, .stream = stream});
+    return add((Work){.at = at, .value = value, .blocks = n, .threads = 4, .stream = stream});
 }
-Result cuMemsetD8Async(Pointer at, unsigned char v, size_t n, void *s) { return set(at, v, n, 1, s); }
-Result cuMemsetD16Async(Pointer at, uint16_t v, size_t n, void *s) { return set(at, v, n, 2, s); }
-Result cuMemsetD32Async(Pointer at, unsigned v, size_t n, void *s) { return set(at, v, n, 4, s); }
 
 /* ---- streams and events */
 
