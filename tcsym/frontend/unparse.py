@@ -350,7 +350,7 @@ class _ThroughFloats(Rewriting):
         before: Expr = Cast(Read(s.target, s.subscripts, dtype), long.dtype)
         part = replace(s, domain=whole, op="=", initialise=False, exists=(), given=())
         if s.initialise and s.scattered:  # an extent is known before positions in it are
-            before = Const(identity(s.op, long.dtype), long.dtype)
+            before = Const(float(identity(s.op, long.dtype)), long.dtype)
         if s.scattered or not s.initialise:
             yield replace(part, target=long.name, value=before)
         yield replace(s, target=long.name, initialise=s.initialise and not s.scattered)

@@ -159,7 +159,9 @@ def _operation(e: Expr, at: Place) -> Text:
             return f"{op}({left[0]}, {right[0]})", ATOM
         case Binary(op, a, b) | Compare(op, a, b):
             symbol, level = INFIX[op]
-            if op not in _ADAPTING:
+            if op in ("div", "mod"):
+                at = replace(kept, half=at.half)
+            elif op not in _ADAPTING:
                 at = PLAIN if symbol in BIT_OPERATORS else kept
             left, right = _operands(e, (a, b), _infix(symbol, at), at)
             first = level + 1 if level == COMPARISON else level

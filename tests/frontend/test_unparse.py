@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pytest
 
 from tcsym import library
 from tcsym.compiler import analyse
-from tcsym.errors import TCError, TCTypeError
+from tcsym.errors import TCError
+from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
 from tcsym.frontend.unparse import is_same, source_of
 from tests.fuzz.generate import random_program
@@ -20,12 +22,9 @@ def written_alike(text: str) -> int:
     """How many defs of a text say the same in the text that is written of them."""
     found = 0
     for program in analyse(text).values():
-        try:
-            made = source_of(program)
-        except TCTypeError:  # a half accumulates what is float: that no text says
-            assert "float16" in text or "half" in text
-            continue
-        assert is_same(program, made), f"{text}\n{made.source}"
+        made = source_of(program)
+        if "_sum" not in made.source:  # as of halves that accumulate floats
+            assert is_same(program, made), f"{text}\n{made.source}"
         assert {c.kind for c in program.checks} == {c.kind for c in made.checks}
         found += 1
     return found
@@ -100,3 +99,23 @@ def test_names_that_inlining_made_can_be_written() -> None:
     text = "def g(float(N) X) -> (Y) { t(i) = X(i)\nY(i) = t(i) }\n"
     text += "def f(float(N) X) -> (Z) { A = g(X)\nZ = g(A) }"
     assert "." not in source_of(analyse(text)["f"]).source.replace("0.", "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "T(i,k) = X(i,k) * X(i,k)  Y(i) max=! T(i,k)",
+        "T(i,k) = X(i,k) * 3  Y(at(i)) *=! T(i,k)",
+        "Y(i) max=! X(i,k) % 1.5",
+        "Y(i) = X(i,0) for t in 2 { T(i) = Y(i) * 0.3  Y(i) += T(i) * X(i,t) }",
+    ],
+)
+def test_halves_accumulate_floats(body: str) -> None:
+    """Temporaries of half types are floats, which no text says of what is accumulated."""
+    header = "def f(half(N,K) X, int32(N) at) -> (half(N) Y)"
+    (program,) = analyse(f"{header} {{ {body} }}").values()
+    made = source_of(program)
+    rng = np.random.default_rng(0)
+    X, at = rng.uniform(1, 2, (5, 7)).astype(np.float16), rng.integers(0, 5, 5, np.int32)
+    found = [interpret(p, {"X": X, "at": at}, {"N": 5, "K": 7})["Y"] for p in (program, made)]
+    np.testing.assert_array_equal(*found)
