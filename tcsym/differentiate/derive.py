@@ -229,15 +229,23 @@ def _not_whole(said: Collection[str], saved: Collection[Tensor], known: Sequence
     return [n for n in found if n not in known]
 
 
-def tangent_program(program: Program, wrt: Collection[str] | None) -> Program:
-    """The def `<name>_jvp`: inputs and tangents of those in `wrt` -> tangents of the outputs."""
+def tangent_program(
+    program: Program, wrt: Collection[str] | None, recompute: Recompute = Recompute.ALL
+) -> Program:
+    """The def `<name>_jvp`: inputs and tangents of those in `wrt` -> tangents of the outputs.
+
+    Unless all is computed again, it also takes outputs.
+    """
     whole = _analysed(program, wrt)
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
     inputs, outputs = whole.inputs, whole.outputs
     tangents = {t.name: replace(t, name=called[t.name]) for t in (*inputs, *outputs)}
-    forward = Forward(single, names, whole.activity)
+    given = {t.name for t in program.outputs} if recompute is not Recompute.ALL else set[str]()
+    again = frozenset(of_other_roundings(single.items, given))
+    forward = Forward(single, names, whole.activity, again)
     results = tuple(tangents[t.name] for t in outputs)
-    items = needed_for(forward.run(tangents), [t.name for t in results])
+    items = from_quotients(forward.run(tangents), given)
+    items = needed_for(items, [t.name for t in results], given)
     declared = [t.name for t in results if is_declarable(t, program)]
     items = defined_first(items, single, declared, names)
     used = {r.tensor for s in statements(items) for e in s.expressions for r in reads(e)}
@@ -245,7 +253,7 @@ def tangent_program(program: Program, wrt: Collection[str] | None) -> Program:
         f"{program.name}_jvp",
         program,
         tuple(t for t in program.inputs if t.name in used),
-        (),
+        tuple(t for t in program.outputs if t.name in used & given),
         tuple(tangents[t.name] for t in inputs),
         results,
     )

@@ -18,11 +18,13 @@ from tcsym.frontend.program import Expr, For, If, Item, Read, Statement, Tensor,
 
 
 class Forward(Struct):
-    """tangents: of inputs, which are arguments, and of outputs, which are results."""
+    """again: maxima and minima that are given, but computed again to find who won. tangents: of
+    inputs, which are arguments, and of outputs, which are results."""
 
     single: Single
     names: Names
     activity: Activity
+    again: frozenset[str] = frozenset()
     tangents: dict[str, Tensor] = field(default_factory=dict)
 
     def run(self, arguments: Mapping[str, Tensor]) -> tuple[Item, ...]:
@@ -55,7 +57,8 @@ class Forward(Struct):
         tangent = self._tangent(value, result)
         made = replace(s, target=self._name(tensor))
         if s.op in ("*=", "min=", "max="):
-            found = witness(s, self.single.tensors, self.names, again=False)
+            again = s.target in self.again
+            found = witness(s, self.single.tensors, self.names, again=again)
             share = converted(wide(found.share), dtype_of(tangent))
             value = converted(shared(tangent, share), tensor.dtype)
             return [*found.statements, replace(made, op="+=", value=value)]

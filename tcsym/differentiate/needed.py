@@ -106,9 +106,11 @@ def _carried(loop: For) -> set[str]:
     return found
 
 
-def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item, ...]:
-    """What of `items` the tensors `results` depend on."""
-    return _kept(items, _depended_on(items, list(results), ()))
+def needed_for(
+    items: tuple[Item, ...], results: Collection[str], taken: Collection[str] = ()
+) -> tuple[Item, ...]:
+    """What of `items` the tensors `results` depend on, beside those that are given."""
+    return _kept(items, _depended_on(items, list(results), taken).difference(taken))
 
 
 def _depended_on(items: tuple[Item, ...], todo: list[str], taken: Collection[str]) -> set[str]:

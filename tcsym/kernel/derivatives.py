@@ -12,7 +12,7 @@ from tcsym.kernel.of_program import module_of_programs
 from tcsym.process.recursion import deep_recursion
 
 if TYPE_CHECKING:
-    from tcsym.differentiate.derive import Gradient
+    from tcsym.differentiate.derive import Gradient, Recompute
     from tcsym.frontend.program import Program
     from tcsym.kernel.kernel import Kernel
     from tcsym.kernel.module import Module
@@ -37,12 +37,14 @@ def saving_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
     return _defined([made], kernel.settings)[made.name]
 
 
-def tangent_kernel(kernel: Kernel, wrt: Wanted) -> Kernel:
-    """Errors: DerivativeError."""
+@deep_recursion
+def tangent_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
+    """Errors: DerivativeError, OptionError."""
     from tcsym.batch.functional import functional_program
-    from tcsym.differentiate.derive import tangent_program
+    from tcsym.differentiate.derive import Recompute, tangent_program
 
-    made = deep_recursion(lambda: tangent_program(functional_program(kernel.program), wrt))()
+    found = _known(recompute, [Recompute.ALL, Recompute.AUTO])
+    made = tangent_program(functional_program(kernel.program), wrt, found)
     return _defined([made], kernel.settings)[made.name]
 
 
@@ -52,10 +54,14 @@ def _gradient(program: Program, wrt: Wanted, recompute: str) -> Gradient:
     from tcsym.batch.functional import functional_program
     from tcsym.differentiate.derive import Recompute, gradient
 
-    if recompute not in list(Recompute):
-        hint = f"one of {', '.join(Recompute)}"
-        raise OptionError(f"recompute is {recompute!r}", hint=hint)
-    return gradient(functional_program(program), wrt, Recompute(recompute))
+    return gradient(functional_program(program), wrt, _known(recompute, list(Recompute)))
+
+
+def _known(recompute: str, among: Sequence[Recompute]) -> Recompute:
+    for x in among:
+        if x == recompute:
+            return x
+    raise OptionError(f"recompute is {recompute!r}", hint=f"one of {', '.join(among)}")
 
 
 def _defined(programs: Sequence[Program], settings: Settings) -> Module:

@@ -327,16 +327,19 @@ class Kernel:
 
     @outside_graphs
     @inside
-    def jvp(self, wrt: str | Collection[str] | None = None) -> Kernel:
+    def jvp(self, wrt: str | Collection[str] | None = None, *, recompute: str = "all") -> Kernel:
         """The kernel `<name>_jvp` that computes tangents of outputs: derivatives along a direction.
 
         It takes inputs that it needs, outputs if only they have a size, and the direction `dX` of
         each floating input; it gives `dY` of floating outputs that depend on them. Else as `grad`.
+        recompute: "all", or "auto": outputs that it needs are arguments, too.
         """
         from tcsym.kernel.derivatives import tangent_kernel
 
         names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
-        return self._derived(("jvp", names), lambda: tangent_kernel(self, names))
+        return self._derived(
+            ("jvp", names, recompute), lambda: tangent_kernel(self, names, recompute)
+        )
 
     def _derived(self, key: tuple[Any, ...], make: Callable[[], Kernel]) -> Kernel:
         with self._lock:

@@ -39,7 +39,7 @@ def forward_of(kernel: Called, needs: Sequence[bool]) -> Forward:
     program = kernel.program
     names = gradient_names(program)
     wrt = tuple([t.name for t, need in zip(program.inputs, needs) if need])
-    made = kernel.jvp(wrt)
+    made = kernel.jvp(wrt, recompute="auto")
     known = [*(t.name for t in (*program.inputs, *program.outputs)), *(names[n] for n in wrt)]
     results = {t.name: k for k, t in enumerate(made.program.outputs)}
     return Forward(

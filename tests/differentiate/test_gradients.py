@@ -10,7 +10,7 @@ import pytest
 import tcsym
 from tcsym import library
 from tcsym.differentiate.derive import Recompute, gradient, tangent_program
-from tcsym.errors import DerivativeError
+from tcsym.errors import DerivativeError, OptionError
 from tcsym.frontend.builtins import ARITY
 
 from .differences import disagreement, doubled, drawn, gradient_of, only, run
@@ -435,10 +435,20 @@ def test_tangents_and_gradients_agree(name: str) -> None:
     weights = {f"d{n}": rng.uniform(-1, 1, y.shape) for n, y in results.items()}
     along = {f"d{n}": rng.uniform(-1, 1, x.shape) for n, x in given.items()}
     back = run(gradient_of(program), {**given, **results, **weights}, {})
-    forth = run(tangent_program(program, None), {**given, **along}, {})
     left = sum(float((back[n] * x).sum()) for n, x in along.items())
-    right = sum(float((weights[n] * y).sum()) for n, y in forth.items())
-    assert left == pytest.approx(right, rel=1e-9)
+    for recompute in (Recompute.ALL, Recompute.AUTO):
+        forth = run(tangent_program(program, None, recompute), {**given, **results, **along}, {})
+        right = sum(float((weights[n] * y).sum()) for n, y in forth.items())
+        assert left == pytest.approx(right, rel=1e-9)
+
+
+def test_tangents_of_what_is_kept_sum_nothing_again() -> None:
+    saving = library.load("softmax").saving()
+    tangent = saving.jvp(recompute="auto")
+    assert list(tangent.signature.inputs) == ["X", "Y", "s", "dX"]
+    assert "exp(" not in tangent.source and "\n  s(n)" not in tangent.source
+    with pytest.raises(OptionError, match="recompute"):
+        saving.jvp(recompute="cheap")
 
 
 def test_gradients_of_gradients_of_gates() -> None:

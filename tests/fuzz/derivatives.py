@@ -306,7 +306,7 @@ def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, 
     except Exception as error:
         return Verdict(f"wrong: {type(error).__name__}: {error}"), None
     try:
-        whole = _made_of(program, made, wrt)
+        whole = _made_of(program, made, wrt, recompute)
     except (DerivativeError, TCSyntaxError) as error:  # the second: beyond the limits of a text
         return Verdict(f"no derivative: {error.message}"), None
     except Exception as error:
@@ -317,10 +317,13 @@ def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, 
     return _at_points(whole, draws, compiled), whole.back
 
 
-def _made_of(program: Program, made: Gradient, wrt: list[str] | None) -> _Made:
+def _made_of(
+    program: Program, made: Gradient, wrt: list[str] | None, recompute: Recompute
+) -> _Made:
     back = gradient_program(made)
     saving = saving_program(made) if made.saved else program
-    forth = tangent_program(program, wrt)
+    again = Recompute.ALL if recompute is Recompute.ALL else Recompute.AUTO
+    forth = tangent_program(program, wrt, again)
     names = tuple(t.name for t in made.whole.inputs)
     other = twin(program)
     other = program if other == program else other
