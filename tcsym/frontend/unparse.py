@@ -136,19 +136,23 @@ class _Unparse(Struct, frozen=True):
         for s, text in zip(self.found, self.written):
             given = {g.name for g in s.given}
             names = {v for v, used in text.uses.items() if used & given}
-            names |= text.ranges.keys() - {*text.order(())}
-            own = [r.variable for r in s.walked if r.reduced and r.variable not in text.on_left]
-            if not free_order and [v for v in text.order(names) if v in own] != own:
-                names |= {*own}
-            needed.append(self._closed(s, names))
+            needed.append(names | (text.ranges.keys() - {*text.order(())}))
         while True:
+            whole = zip(self.found, self.written, needed)
+            needed = [self._closed(*x, free_order) for x in whole]
             more = self._missing(needed)
             if not any(more):
                 return needed
-            needed = [self._closed(*x) for x in zip(self.found, map(set.union, needed, more))]
+            needed = list(map(set.union, needed, more))
 
-    def _closed(self, s: Statement, names: set[str]) -> set[str]:
-        """With reduced variables that the ends of their ranges use: those stand before."""
+    def _closed(
+        self, s: Statement, text: StatementText, names: set[str], free_order: bool
+    ) -> set[str]:
+        """With reduced variables that are met in their order then, and those that the ends of their
+        ranges use: those stand before."""
+        own = [r.variable for r in s.walked if r.reduced and r.variable not in text.on_left]
+        if not free_order and [v for v in text.order(names) if v in own] != own:
+            names = names | {*own}
         for r in reversed(s.walked):
             if r.variable in names:
                 used = r.lower.variables() | r.upper.variables()

@@ -76,6 +76,8 @@ def test_no_more_is_written_than_is_needed() -> None:
 def test_orders_of_sums_are_said() -> None:
     text = "def f(float(K,L) X) -> (float Y) { Y +=! X(k, l) where l in 0:L, k in 0:K }"
     assert "where l in 0:L, k in 0:K" in _rewritten(text)
+    text = "def f(float(L,4) X, float(K) w) -> (Y) { Y(j,i) *=! X(j + k, 3*i + l) "
+    assert "where k in 0:K, l in 0:3" in _rewritten(text + "where k in 0:K, l in 0:3 }")
 
 
 def test_integers_keep_their_types() -> None:
