@@ -10,7 +10,7 @@ import pytest
 
 from tcsym.differentiate import functions
 from tests.differentiate.differences import gradient_of, only, run
-from tests.fuzz.derivatives import _Draws, _tried, drawn_case, tried
+from tests.fuzz.derivatives import TYPES, _Draws, _tried, drawn_case, tried
 from tests.fuzz.slopes import Point, compared
 
 
@@ -28,6 +28,27 @@ def test_generated_programs_have_right_derivatives() -> None:
     said = Counter(tried(drawn_case(seed), seed).kind for seed in range(60))
     assert not any(kind.startswith("wrong") for kind in said), said
     assert said["right"] > 30
+
+
+@pytest.mark.parametrize("types", [x for x in TYPES if x != "double"])
+def test_other_types_have_right_derivatives(types: str) -> None:
+    seeds = range(100, 115)
+    said = Counter(tried(drawn_case(k, types), k, types=types).kind for k in seeds)
+    assert not any(kind.startswith("wrong") for kind in said), said
+    assert said["right"] > 5
+
+
+@pytest.mark.parametrize("dtype", ["float", "half", "bfloat16"])
+def test_wrong_derivatives_of_other_types_are_found(dtype: str) -> None:
+    program = only(f"def f({dtype}(N) X) -> (Y) {{ Y(i) = sin(X(i)) * X(i) }}")
+
+    def said() -> set[str]:
+        draws = (_Draws(np.random.default_rng(k)) for k in range(4))
+        return {_tried(program, x, False, False).kind for x in draws}
+
+    assert said() == {"right"}
+    with patch.dict(functions._TABLE, sin=functions._TABLE["cos"]):
+        assert "wrong: differences" in said()
 
 
 def test_kinks_are_known_by_what_is_decided() -> None:
