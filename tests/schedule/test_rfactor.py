@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tcsym.index.expr import ZERO, ge, var
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Block, Kernel, Loop
+from tcsym.ir.loops import Block, Branch, Kernel, Loop
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.names import Names
@@ -59,6 +60,22 @@ def test_several_accumulators_of_one_pass(rows: int) -> None:
     out = split(k)
     assert len(parallel(out)) == 1
     assert_same(k, out, {"M": rows, "N": 1024})
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_a_sum_that_some_sizes_never_begin(rows: int) -> None:
+    """Its parts were added to an element that nobody had set."""
+    some, (s, x) = ge(var("N"), 2), (("S", ()), rd("X", M))
+    sums = red("m", "M", up("B", (), "max", x), Branch(some, up(*s, "add", x)))
+    kept = Branch(some, st("O", (ZERO,), rd("S")))
+    body = Block((st("B", (), con(-9.0)), Branch(some, st(*s, con(0.0))), sums, kept))
+    buffers = [buf("X", "M"), buf("O", "N"), buf("S", ()), buf("B", ())]
+    buffers = [replace(b, space="arena") if b.name in "SB" else b for b in buffers]
+    k = replace(kernel("some", "M N", buffers, body), arguments=("X", "O"))
+    out = rfactor(k, AVX2, Names.of(k))
+    assert out != k
+    for n in (1, 2):
+        assert_same(place_allocations(k), place_allocations(out), {"M": rows, "N": n})
 
 
 def test_parts_follow_from_the_work() -> None:

@@ -8,14 +8,32 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, maximum, minimum, var
+from tcsym.index.expr import (
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    condition_variables,
+    floordiv,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Verify, block
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update, Verify, block, conditional
 from tcsym.ir.traverse import loads, map_node
-from tcsym.schedule.analysis.access import subscript_variables
+from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import loops_around, loops_in, replace_loop, statements_in
+from tcsym.schedule.analysis.loops import (
+    children,
+    loops_around,
+    loops_in,
+    replace_loop,
+    statements_in,
+)
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.target.machine import Machine
 
@@ -80,12 +98,26 @@ def _split(
         kernel = kernel.with_buffer(replace(source, name=kept, shape=shape))
         before.append(Store(own, at, identity(x.op, source.dtype), x.name))
         after.append(Store(kept, at, Read(own, at, source.dtype), x.name))
-        combined.append(replace(x, subscripts=x.subscripts, value=Read(kept, end, source.dtype)))
+        total = replace(x, value=Read(kept, end, source.dtype))
+        combined.append(conditional(_needed(loop, x.buffer, frozenset(kernel.sizes)), total))
         inner = _redirected(inner, x, own, at)
     parts = Loop(part, ZERO, count, block(*before, inner, *after), "serial", "parallel")
-    total = Loop(last, ZERO, count, block(*combined))
-    body = replace_loop(kernel.body, loop.variable, lambda _: block(parts, total))
+    totals = Loop(last, ZERO, count, block(*combined))
+    body = replace_loop(kernel.body, loop.variable, lambda _: block(parts, totals))
     return replace_private(replace(kernel, body=body), {loop.variable: (loop.variable, part)})
+
+
+def _needed(node: Node, buffer: str, sizes: frozenset[str]) -> Condition:
+    """What sizes fulfil at which the buffer is updated: at others it may not even begin."""
+    users = [x for x in children(node) if buffer in {a.buffer for a in accesses(x)}]
+    match users:
+        case [Loop() as x]:
+            return _needed(x.body, buffer, sizes)
+        case [Branch(c, x, None)]:
+            inside = _needed(x, buffer, sizes)
+            return all_of((c, inside)) if condition_variables(c) <= sizes else inside
+        case _:
+            return TRUE
 
 
 def _redirected(node: Node, target: Update, buffer: str, subscripts: tuple[Index, ...]) -> Node:
