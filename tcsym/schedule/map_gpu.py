@@ -302,7 +302,8 @@ def _contracted(kernel: Kernel, on_threads: frozenset[str]) -> Kernel:
     """Temporaries contracted to what one thread needs if that is little, else kept for them all."""
     small = contract_storage(kernel)
     for b in small.buffers:
-        if b.space not in ("argument", "shared") and _bytes(b) > THREAD_BYTES:
+        is_large = b.space in ("register", "stack") and _bytes(b) > THREAD_BYTES
+        if is_large or b.space == "arena":
             kept = kernel.buffer(b.name)
             kept = replace(kept, private=kept.private - on_threads)
             kernel = kernel.with_buffer(kept)
@@ -314,8 +315,6 @@ def _contracted(kernel: Kernel, on_threads: frozenset[str]) -> Kernel:
     return small
 
 
-def _bytes(b: Buffer) -> float:
-    """Of a temporary, infinite if sizes decide."""
-    extents = [e.as_int() for e in b.shape]
-    known = [e for e in extents if e is not None]
-    return math.prod(known) * b.dtype.bytes if len(known) == len(extents) else math.inf
+def _bytes(b: Buffer) -> int:
+    """Of a temporary in registers or on the stack."""
+    return math.prod(e.as_int() or 0 for e in b.shape) * b.dtype.bytes

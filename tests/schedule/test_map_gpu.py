@@ -36,6 +36,7 @@ from tcsym.schedule.device.plan import (
 from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
 from tcsym.schedule.proved import schedule_program
+from tcsym.schedule.storage import contract_storage
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine
 from tests.polyhedral.programs import SOURCES, program
@@ -438,3 +439,20 @@ def test_the_last_version_may_be_any(plan: str) -> None:
 
 def test_targets_of_devices() -> None:
     assert tc.define(MM, target="cuda:twin").explain("plan").count("a thread for each of m, n") == 1
+
+
+def test_what_is_too_large_for_a_stack_is_kept_for_all_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row that each thread would have for itself lay in an arena, of which a block has none."""
+    monkeypatch.setenv("TCSYM_VERIFY", "1")
+    monkeypatch.setattr(contract_storage, "STACK_BYTES", 0)
+    text = """def f(float(M,65) A) -> (C) {
+      T(i,j) = exp(A(i,j))
+      S(i) max=! T(i,j)
+      U(i,j) = T(i,j) - S(i)
+      C(i,v) +=! U(i,j) * A(v,j)
+    }"""
+    kernel = tc.define(text, target="cuda:twin").f
+    x = np.random.default_rng(0).random((5, 65), np.float32)
+    np.testing.assert_allclose(kernel(x), kernel.reference(x), rtol=1e-5)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, floordiv, var
+from tcsym.index.expr import ZERO, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.traverse import map_node, substitute_node
-from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
+from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.loops import statements_in
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.order.fuse_parallel import uses_position
+from tcsym.schedule.order.fuse_parallel import are_even, fused_position, uses_position
 
 
 def fuse_reductions(kernel: Kernel, loops: frozenset[str], names: Names) -> tuple[Kernel, set[str]]:
@@ -56,19 +56,12 @@ def _is_fusible(kernel: Kernel, outer: Loop, loops: set[str]) -> bool:
             continue
         if b.space != "argument" and not b.padded and b.private & moving:
             return False
-        far = offset_stride(b, a.subscripts, outer.variable)
-        near = offset_stride(b, a.subscripts, inner.variable)
-        if far is None or near is None or far != near * extent(inner):
+        if not are_even(b, a.subscripts, outer.variable, inner.variable, extent(inner)):
             return False
     return True
 
 
 def _fused(outer: Loop, inner: Loop, new: str) -> Loop:
-    n = extent(inner)
-    quotient = floordiv(var(new), n)
-    values: dict[str, Index] = {
-        outer.variable: outer.lower + quotient,
-        inner.variable: inner.lower + var(new) - n * quotient,
-    }
-    body = substitute_node(inner.body, values)
-    return replace(inner, variable=new, lower=ZERO, upper=extent(outer) * n, body=body)
+    body = substitute_node(inner.body, fused_position(outer, inner, var(new)))
+    count = extent(outer) * extent(inner)
+    return replace(inner, variable=new, lower=ZERO, upper=count, body=body)

@@ -25,7 +25,7 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
     statements_in,
 )
-from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import slides_over
 from tcsym.schedule.analysis.vector_legality import (
@@ -37,7 +37,7 @@ from tcsym.schedule.analysis.vector_legality import (
 from tcsym.schedule.order.interchange import can_sink
 from tcsym.schedule.tile.register_tile import TileShape, can_tile, tile_registers
 from tcsym.schedule.tile.row_schedule import leaf_chain, row_choice, split_rest
-from tcsym.schedule.version.versioning import beside
+from tcsym.schedule.version.versioning import Copies, beside
 
 LOOP_WEIGHT = 16.0
 SHORT_COST = 4
@@ -163,7 +163,7 @@ def _half_masked(kernel: Kernel, columns: str, shape: TileShape, names: Names) -
     as many as there are registers. Contract: more columns than half of the strip has."""
     band = band_of(find_loop(kernel.body, columns))
     tiled = tile_registers(kernel, band, columns, None, (), shape, names)
-    half = shape.vectors // 2
+    half, copies = shape.vectors // 2, Copies(tiled.kernel, names)
 
     def apart(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.kind == "unrolled" and x.upper == index(shape.vectors)):
@@ -175,16 +175,13 @@ def _half_masked(kernel: Kernel, columns: str, shape: TileShape, names: Names) -
         later = substitute_node(full.body, {x.variable: var(x.variable) + half})
         assert isinstance(later, Loop)
         later = replace(later, mask=vector.mask - half * shape.lanes)
-        rest = rename_loops(
-            replace(full, body=later), {v: names.fresh(v) for v in (x.variable, vector.variable)}
-        )
-        return block(full, rest)
+        return block(full, copies.of(replace(full, body=later)))
 
     def inside(x: Loop) -> Loop:
         return replace(x, body=map_node(x.body, apart))
 
     body = replace_loop(tiled.kernel.body, tiled.column_tile, inside)
-    return replace(tiled.kernel, body=body)
+    return replace(copies.kernel, body=body)
 
 
 def gathered(body: Node) -> bool:
