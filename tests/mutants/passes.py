@@ -74,14 +74,14 @@ MUTANTS = (
     Mutant(
         "row-mask-one-more",
         "the last vector of a row has a lane too many",
-        "_remainder",
-        "n - whole * shape.lanes)",
-        "n - whole * shape.lanes + 1)",
+        "_Parts.remainder",
+        "left = n - whole * shape.lanes",
+        "left = n - whole * shape.lanes + 1",
     ),
     Mutant(
         "overlapping-vector-one-early",
         "the last vector of a row, which overlaps, ends before the last element",
-        "_overlapping",
+        "_Parts.overlapping",
         "n - width)",
         "n - width - 1)",
     ),
