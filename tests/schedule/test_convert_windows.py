@@ -18,6 +18,8 @@ from tcsym.schedule.map_cpu import map_cpu, nests
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.stage.convert_windows import convert_windows
 from tcsym.target.machine import Machine
+from tests.schedule.compare import arguments
+from tests.schedule.execute import execute
 from tests.schedule.targets import AVX2, AVX512, DOTS
 
 
@@ -118,3 +120,19 @@ def test_results(source: str, target: str, monkeypatch: pytest.MonkeyPatch) -> N
             for x in m.signature.inputs.values()
         ]
         np.testing.assert_array_equal(m(*values), m.reference(*values))
+
+
+@pytest.mark.parametrize("sizes", [{"W": 7, "K": 0}, {"W": 0, "K": 3}, {"W": 7, "K": 3}])
+def test_a_copy_that_sums_of_no_terms_leave_unfilled_is_not_read(sizes: dict[str, int]) -> None:
+    source = """def f(int16(C,W) X, int16(O,C,K) F) -> (Y) {
+  Y(o,x) +=! int32(X(c,min(max(x+k-2,0),W-1))) * int32(F(o,c,k)) * int32(F(o,c,k))
+      where x in 0:W, k in 0:K
+}"""
+    naive = schedule_program(analyse(source)["f"], Options(), {}).kernel
+    kernel, sizes = map_cpu(naive, AVX2, Options()).kernel, {**sizes, "C": 1, "O": 2}
+    assert {"X_chosen.1", "X_chosen.1_wide.1"} <= {b.name for b in kernel.buffers}
+    given = arguments(naive, sizes)
+    expected = {name: x.copy() for name, x in given.items()}
+    execute(naive, sizes, expected, unset=["Y"])
+    execute(kernel, sizes, given, unset=["Y"])
+    np.testing.assert_array_equal(given["Y"], expected["Y"])

@@ -14,8 +14,19 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Cast, Read, Select, dtype_of
-from tcsym.index.expr import ZERO, Index, var
-from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.index.expr import TRUE, ZERO, Condition, Index, all_of, ge, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    conditional,
+)
 from tcsym.ir.packed import available
 from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.access import accesses, value_variables
@@ -37,7 +48,7 @@ def convert_windows(kernel: Kernel, nest: str, setting: Setting) -> PackedWindow
     if not band.loops or any(isinstance(x, Branch) for x, _ in walk(band.body)):
         return None
     written = {a.buffer for a in accesses(band.body) if a.written}
-    found: dict[Cast, Side] = {}
+    found: dict[Cast, tuple[Side, Condition]] = {}
     for x, around in reductions(band.body):
         if depend_on_sizes(kernel, around) and not _is_dot(x, band, around, setting):
             for v in _conversions(x):
@@ -46,9 +57,9 @@ def convert_windows(kernel: Kernel, nest: str, setting: Setting) -> PackedWindow
                     continue
                 slides = any(slides_along(s, band, around) for s in side.read.subscripts)
                 if slides and _pays(side, band, around, setting):
-                    found[v] = side
-    for v, side in found.items():
-        kernel = _copied(kernel, nest, v, side, setting, before)
+                    found[v] = side, _reads(kernel, side, (*band.loops, *around))
+    for v, (side, reads) in found.items():
+        kernel = _copied(kernel, nest, v, side, reads, setting, before)
     return PackedWindows(kernel, tuple(before)) if before else None
 
 
@@ -81,10 +92,24 @@ def _pays(side: Side, band: Band, around: tuple[Loop, ...], setting: Setting) ->
     return bool(set(band.variables) - value_variables(side.read))
 
 
+def _reads(kernel: Kernel, side: Side, loops: tuple[Loop, ...]) -> Condition:
+    """There are elements to read: where there are none, a temporary may not be filled either."""
+    if kernel.buffer(side.read.tensor).space == "argument":
+        return TRUE
+    extents = (extent(x) for x in loops)
+    return all_of(ge(n, 1) for n in extents if n.variables() <= frozenset(kernel.sizes))
+
+
 def _copied(
-    kernel: Kernel, nest: str, v: Cast, side: Side, setting: Setting, before: list[str]
+    kernel: Kernel,
+    nest: str,
+    v: Cast,
+    side: Side,
+    reads: Condition,
+    setting: Setting,
+    before: list[str],
 ) -> Kernel:
-    """before: gets the outermost loops of the copy."""
+    """before: gets the outermost loops of the copy, which is made where `reads` holds."""
     name = setting.names.fresh(f"{side.read.tensor}_wide")
     loops = [(setting.names.fresh("u"), a) for a in side.kept]
     at: dict[int, Index] = {id(a): var(u) for u, a in loops}
@@ -92,6 +117,7 @@ def _copied(
     node: Node = Store(name, tuple(at.values()), element, name)
     for u, a in reversed(loops):
         node = Loop(u, ZERO, a.n, node, "serial", "parallel")
+    node = conditional(reads, node)
     new = Read(name, tuple(a.subscript - a.low for a in side.kept), v.dtype)
 
     def value(y: Value) -> Value:
