@@ -456,3 +456,17 @@ def test_what_is_too_large_for_a_stack_is_kept_for_all_threads(
     kernel = tc.define(text, target="cuda:twin").f
     x = np.random.default_rng(0).random((5, 65), np.float32)
     np.testing.assert_allclose(kernel(x), kernel.reference(x), rtol=1e-5)
+
+
+@in_twin
+def test_no_copy_is_longer_than_a_row_of_its_panel(
+    monkeypatch: pytest.MonkeyPatch, wide_plans: None
+) -> None:
+    """Eight numbers of two bytes at once, for rows of four: all threads copied the first row."""
+    monkeypatch.setenv("TCSYM_CHECK_TWIN", "1")
+    monkeypatch.setenv("TCSYM_CACHE", "0")
+    text = "def f(int16(M,K) A, int16(K,N) B) -> (C) { C(i,j) +=! int32(A(i,k)) * int32(B(k,j)) }"
+    kernel = tc.define(text, target="cuda:twin", strategy="symbolic").f
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 9, n, np.int16) for n in ((32, 24), (24, 16)))
+    np.testing.assert_array_equal(kernel(a, b), kernel.reference(a, b))

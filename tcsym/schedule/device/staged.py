@@ -141,7 +141,8 @@ class Tiles(Struct, frozen=True):
         padding = padding_of(plan, p) // p.dtype.bytes
         buffer = self.grid.shared("panel", p.dtype, plan.stages, rows, columns + padding)
         n = copied_elements(self.grid.nest.kernel, p, self.roles, plan.copied)
-        return Staged(p, buffer, rows, columns, n)
+        fits = n > 0 and columns % n == 0  # no copy is longer than a row
+        return Staged(p, buffer, rows, columns, n if fits else 0)
 
 
 def padding_of(plan: SharedTiles | WarpTiles, p: Panel) -> int:
