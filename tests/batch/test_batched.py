@@ -62,3 +62,27 @@ def test_what_does_not_depend_on_the_batch_stays() -> None:
     assert repr(twice.signature).startswith("s_batched_batched(float32(V2, V, N) X, float32(V) a)")
     with pytest.raises(tc.OptionError, match="no input `Z`"):
         kernel.batched("Z")
+
+
+@pytest.mark.parametrize("dtype", ["float", "half"])
+@pytest.mark.parametrize(
+    "body", ["Y(p) = K", "Y(p+1) +=! K * C(i)", "Y(p) max=! K  Y(q) += K", "Y(p+i) +=! C(i)"]
+)
+def test_positions_of_a_batch_are_those_of_its_elements(dtype: str, body: str) -> None:
+    """Fixed positions, which leave the rest of a tensor, are not fixed for the whole batch."""
+    header = f"def f({dtype}(N) C, {dtype} K, int32 p, int32 q) -> ({dtype}(7) Y)"
+    where = " where i in 0:2" if "i)" in body else ""
+    kernel = tc.define(f"{header} {{ Y(j) = 1.0 {body}{where} }}")
+    every = {"C": np.eye(3, 5) + 1, "K": [2, 3, 4], "p": [0, 2, 4], "q": [1, 5, 2]}
+    arrays = {t.name: np.asarray(every[t.name], t.dtype.numpy) for t in kernel.program.inputs}
+    for batched in (("p", "C"), ("p",), ("C", "K", "p", "q"), ("q",)):
+        given = {n: x if n in batched else x[0] for n, x in arrays.items()}
+        made = kernel.batched(batched)
+        for have in (made(**given), made.reference(**given)):
+            for k in range(3):
+                one = {n: x[k] if n in batched else x for n, x in given.items()}
+                assert np.array_equal(have[k] if have.ndim > 1 else have, kernel.reference(**one))
+    first = {n: x[0] for n, x in arrays.items()}
+    with pytest.raises(tc.TCError) as caught:
+        kernel.batched("p")(**{**first, "p": np.array([0, 9], np.int32)})
+    assert caught.value.kind == "bounds"
