@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tcsym.index.expr import (
     ZERO,
@@ -18,6 +18,7 @@ from tcsym.index.expr import (
     index,
     maximum,
     minimum,
+    mod,
     of_atom,
 )
 from tcsym.ir.loops import Loop
@@ -25,6 +26,15 @@ from tcsym.ir.loops import Loop
 
 def extent(loop: Loop) -> Index:
     return loop.upper - loop.lower
+
+
+def iteration(loops: Sequence[Loop], number: Index) -> dict[str, Index]:
+    """Values of variables in the iteration of that number, the innermost loop counting fastest."""
+    at: dict[str, Index] = {}
+    for x in reversed(loops):
+        at[x.variable] = x.lower + (number if x is loops[0] else mod(number, extent(x)))
+        number = floordiv(number, extent(x))
+    return at
 
 
 def trip_bound(loop: Loop) -> Index:

@@ -127,6 +127,15 @@ class MatrixMultiply(Struct, DeviceNode, frozen=True):
     right_subscripts: tuple[Index, ...]
     depth: int
 
+    @property
+    def operands(self) -> tuple[tuple[str, tuple[Index, ...], int], ...]:
+        """Sums, left and right factors: the buffer, where, and how many elements a thread holds."""
+        return (
+            (self.target, self.target_subscripts, n_held("target", self.depth)),
+            (self.left, self.left_subscripts, n_held("left", self.depth)),
+            (self.right, self.right_subscripts, n_held("right", self.depth)),
+        )
+
 
 def is_atomic(op: str, dtype: DType) -> bool:
     """Devices update such an element as a whole, and no order of updates can be seen."""

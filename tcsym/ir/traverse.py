@@ -271,6 +271,20 @@ def grids(n: Node) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
             yield x, loops
 
 
+def thread_extents(n: Node) -> tuple[int, ...]:
+    """Of a nest of thread loops, outermost first; () of anything else."""
+    extents: list[int] = []
+    while isinstance(n, Loop) and n.kind == "thread":
+        extents.append(n.upper.as_int() or 0)
+        n = n.body
+    return tuple(extents)
+
+
+def block_shape(region: Loop) -> tuple[int, ...]:
+    """Extents of the first nest of thread loops, of which shape all are; () if there is none."""
+    return next((thread_extents(n) for n, _ in walk(region) if thread_extents(n)), ())
+
+
 def value_children(v: Value) -> tuple[Value, ...]:
     match v:
         case Const() | IndexValue() | Holds():

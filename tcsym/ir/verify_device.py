@@ -11,6 +11,7 @@ between its threads.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import assert_never
@@ -44,10 +45,8 @@ from tcsym.ir.device import (
     LoadMatrices,
     MatrixMultiply,
     OnDevice,
-    Operand,
     WaitCopies,
     is_atomic,
-    n_held,
 )
 from tcsym.ir.loops import (
     Allocate,
@@ -65,13 +64,12 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import buffers_used
-from tcsym.ir.traverse import grids, subvalues, walk
+from tcsym.ir.traverse import block_shape, grids, subvalues, thread_extents, walk
 from tcsym.sizes.multiples import divisor
 from tcsym.types import DType
 
 MOST_DIMENSIONS = 3  # of a grid, and of a block
 _FACTORS = {16: (DType.FLOAT16, DType.BFLOAT16), 8: (DType.FLOAT32,)}  # of a depth
-_OPERANDS: tuple[Operand, ...] = ("target", "left", "right")
 
 Require = Callable[[bool, Node, str], None]
 
@@ -96,13 +94,13 @@ def verify_device(kernel: Kernel, require: Require) -> None:
             require(not own, n, "allocated outside of a grid")
     buffers = {b.name: b for b in kernel.buffers}
     for region in regions:
-        _Region(buffers, require, _block_shape(region)).grid(region, ())
+        _Region(buffers, require, block_shape(region)).grid(region, ())
 
 
 def _verify_staying(kernel: Kernel, loop: Loop, require: Require) -> None:
     """Blocks of a grid loop are of one shape, and wait for each other after each nest."""
     nests = [r for r, _ in grids(loop.body)]
-    require(len({_block_shape(r) for r in nests}) == 1, loop, "blocks of several shapes that stay")
+    require(len({block_shape(r) for r in nests}) == 1, loop, "blocks of several shapes that stay")
     sequences = [n.body for n, _ in walk(loop.body) if isinstance(n, Block)]
     ordered = {id(a) for x in sequences for a, b in pairwise(x) if isinstance(b, GridBarrier)}
     for r in nests:
@@ -115,20 +113,6 @@ def _verify_staying(kernel: Kernel, loop: Loop, require: Require) -> None:
     counters = {n.counter for n, _ in walk(loop.body) if isinstance(n, GridBarrier)}
     used = {a for r in nests for a in buffers_used(r)}
     require(not counters & used, loop, "what counts blocks is used otherwise")
-
-
-def _block_shape(region: Loop) -> tuple[int, ...]:
-    """Extents of the first nest of thread loops, outermost first; () if there is none."""
-    return next((_extents(n) for n, _ in walk(region) if _extents(n)), ())
-
-
-def _extents(n: Node) -> tuple[int, ...]:
-    """Of a nest of thread loops; () of anything else."""
-    extents: list[int] = []
-    while isinstance(n, Loop) and n.kind == "thread":
-        extents.append(n.upper.as_int() or 0)
-        n = n.body
-    return tuple(extents)
 
 
 class _Place(Struct, frozen=True):
@@ -219,7 +203,9 @@ class _Region(Struct, frozen=True):
             return
         require(not place.in_lanes, n, "a thread loop inside a vector loop")
         if not place.threads:
-            require(_extents(n) == self.shape, n, f"threads of another shape than {self.shape}")
+            require(
+                thread_extents(n) == self.shape, n, f"threads of another shape than {self.shape}"
+            )
             require(len(self.shape) <= MOST_DIMENSIONS, n, "a block of too many dimensions")
         in_nest = len(place.threads) < len(self.shape)
         require(in_nest, n, "a thread loop that is not part of a nest of them")
@@ -278,26 +264,24 @@ class _Region(Struct, frozen=True):
         strides = zip(n.row, source.element_strides(), strict=True)
         apart = divisor(sum((at * s for at, s in strides), ZERO), {}) * size
         require(apart % ROW_BYTES == 0, n, f"rows that are not at multiples of {ROW_BYTES} bytes")
-        first, extent = n.target_subscripts[-1].as_int(), target.shape[-1].as_int() or 0
-        held = HELD_BYTES // size << len(n.steps)
-        inside = first is not None and 0 <= first <= extent - held
-        require(inside, n, f"{target.name} does not hold all elements of a thread")
+        self.holds(n, target, n.target_subscripts, HELD_BYTES // size << len(n.steps))
+
+    def holds(self, n: Node, b: Buffer, at: tuple[Index, ...], count: int) -> None:
+        first, extent = at[-1].as_int(), b.shape[-1].as_int() or 0
+        inside = first is not None and 0 <= first <= extent - count
+        self.require(inside, n, f"{b.name} does not hold all elements of a thread")
 
     def factors(self, n: MatrixMultiply) -> None:
         require = self.require
         require(n.depth in _FACTORS, n, f"a depth that is none of {tuple(_FACTORS)}")
-        names = (n.target, n.left, n.right)
-        target, left, right = (self.buffers[name] for name in names)
+        target, left, right = (self.buffers[name] for name, *_ in n.operands)
         require(target.dtype is DType.FLOAT32, n, "sums in another type than float32")
         fits = left.dtype is right.dtype and left.dtype in _FACTORS[n.depth]
         require(fits, n, f"factors of another type than {_FACTORS[n.depth]}")
-        all_at = (n.target_subscripts, n.left_subscripts, n.right_subscripts)
-        for operand, b, at in zip(_OPERANDS, (target, left, right), all_at, strict=True):
-            require(b.space == "register", n, f"{b.name} is not in registers")
-            require(b.shape != (), n, f"{b.name} is a single number")
-            first, extent = at[-1].as_int(), b.shape[-1].as_int() or 0
-            inside = first is not None and 0 <= first <= extent - n_held(operand, n.depth)
-            require(inside, n, f"{b.name} does not hold all elements of a thread")
+        for name, at, count in n.operands:
+            require(self.buffers[name].space == "register", n, f"{name} is not in registers")
+            require(self.buffers[name].shape != (), n, f"{name} is a single number")
+            self.holds(n, self.buffers[name], at, count)
 
     def shuffle(self, n: Store | Update | Verify, place: _Place) -> None:
         v = n.value
@@ -311,8 +295,7 @@ class _Region(Struct, frozen=True):
     def together(self, n: Node, place: _Place) -> None:
         uniform = all(_same_in_warps(c, place.threads) for c in place.conditions)
         self.require(uniform, n, "a warp that is not together")
-        whole = len(list(itertools.product(*map(range, self.shape)))) % WARP == 0
-        self.require(whole, n, "a warp of fewer threads")
+        self.require(math.prod(self.shape) % WARP == 0, n, "a warp of fewer threads")
 
 
 def _same_in_warps(c: Condition, threads: tuple[Loop, ...]) -> bool:

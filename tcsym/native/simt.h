@@ -39,7 +39,7 @@ typedef struct {
 } Shadow;
 
 /* What a region reads and writes of the device's memory: `first` to `last` element from `base`, if
- * it has `count` of them. The layout is that of codegen/device/announce.py. */
+ * it has `count` of them. The layout is that of codegen/device/launch.py. */
 typedef struct {
     char *base;
     int64_t first, last, count, bytes, is_written;

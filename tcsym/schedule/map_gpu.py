@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import TypeVar, assert_never
 
 from msgspec import Struct, field
@@ -41,8 +42,8 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.chosen import Choice, Taken, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
-from tcsym.schedule.device.grid_cost import cycles_of
-from tcsym.schedule.device.nest import nest_of
+from tcsym.schedule.device.cost import cycles_of
+from tcsym.schedule.device.nest import is_parallel, nest_of, parallel_outside
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
@@ -54,10 +55,8 @@ from tcsym.schedule.device.plan import (
     ThreadSteps,
     Version,
 )
-from tcsym.schedule.device.propose import offered, staying, versions
-from tcsym.schedule.device.ragged import parallel_outside
-from tcsym.schedule.device.scatter import at_once, in_copies, owned, scatter_of
-from tcsym.schedule.device.sort import sorted_terms
+from tcsym.schedule.device.propose import offered, versions
+from tcsym.schedule.device.scatter import at_once, in_copies, owned, scatter_of, sorted_terms
 from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
@@ -126,7 +125,7 @@ class _Host(Struct):
         """Host code around the grids of `n`."""
         match n:
             case Loop():
-                if n.order == "parallel":
+                if is_parallel(n):
                     return self.grids(n)
                 if _is_scattered(n):
                     return self.scatter(n)
@@ -149,11 +148,10 @@ class _Host(Struct):
     def scatter(self, n: Loop) -> Node:
         """Terms that find their positions."""
         nest = at_once(self.kernel, n)
+        self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
         if nest is not None:
-            self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
             self.kernel, many = in_copies(self.kernel, copy, self.names)
             return self.cheaper(many, nest)
-        self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
         found, nest = scatter_of(copy), owned(n, self.names)
         if found is None:
             return self.single(n) if nest is None else self.grids(nest)
@@ -165,22 +163,15 @@ class _Host(Struct):
         costs = [cycles_of(self.kernel, x, self.machine) for x in (few, many)]
         known = [c for c in costs if c is not None]
         is_cheaper = ge(*known) if len(known) == len(costs) else TRUE
-        rest = self.grids(few) if few.order == "parallel" else self.single(few)
+        rest = self.grids(few) if is_parallel(few) else self.single(few)
         return Branch(is_cheaper, self.node(many), rest)
 
     def in_sequence(self, nodes: tuple[Node, ...]) -> list[Node]:
         """Neighbours that one thread has to do are one grid."""
         out: list[Node] = []
-        alone: list[Node] = []
-        for x in (*nodes, None):
-            if x is not None and not _has_parallel(x) and not _is_scattered(x):
-                alone.append(x)
-                continue
-            if alone:
-                out.append(self.single(block(*alone)))
-                alone = []
-            if x is not None:
-                out.append(self.node(x))
+        for is_wide, found in groupby(nodes, lambda x: _has_parallel(x) or _is_scattered(x)):
+            run = tuple(found)
+            out += map(self.node, run) if is_wide else [self.single(block(*run))]
         return out
 
     def single(self, n: Node) -> Node:
@@ -259,8 +250,7 @@ class _Host(Struct):
 
     def grids(self, top: Loop) -> Node:
         """The versions of the nest, side by side."""
-        nest = nest_of(self.kernel, top)
-        everything = offered(nest, self.machine) if self.tells_all else ()
+        everything = offered(nest_of(self.kernel, top), self.machine) if self.tells_all else ()
         taken: list[Taken] = []
 
         def grid(copy: Loop, v: Version) -> Node:
@@ -279,12 +269,11 @@ class _Host(Struct):
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
         wanted = self.options.of_nest(self.n_nests).plan
-        offer = staying if self.stays else versions
-        found = offer(nest_of(self.kernel, top), self.machine, wanted)
-        phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}
+        found = versions(nest_of(self.kernel, top), self.machine, wanted, self.stays)
         asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
-        for name in (x for x in phases if x in asked):
-            self.kernel = self.kernel.with_buffer(replace(phases[name], phase=name))
+        for b in self.kernel.buffers:
+            if b.space == "argument" and phase_of(b) in asked:
+                self.kernel = self.kernel.with_buffer(replace(b, phase=phase_of(b)))
         sizes = {*self.kernel.sizes, *self.kernel.launched}
         known = [v for v in found if condition_variables(v.when) <= sizes]
         return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)
@@ -295,7 +284,7 @@ def _is_scattered(n: Node) -> bool:
 
 
 def _has_parallel(n: Node) -> bool:
-    return any(isinstance(x, Loop) and x.order == "parallel" for x, _ in walk(n))
+    return any(is_parallel(x) for x, _ in walk(n))
 
 
 def _contracted(kernel: Kernel, on_threads: frozenset[str]) -> Kernel:

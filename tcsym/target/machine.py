@@ -96,6 +96,12 @@ class Machine(Struct, frozen=True):
     multiprocessor: Multiprocessor | None = None
     factors: tuple[DType, ...] = ()
 
+    @property
+    def unit(self) -> Multiprocessor:
+        """Of a device."""
+        assert self.multiprocessor is not None, f"{self.name} is no device"
+        return self.multiprocessor
+
     def level(self, name: str) -> Level:
         """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""
         return next(level for level in self.levels if level.name == name)

@@ -1,7 +1,7 @@
 """Program, device -> the plans worth trying for its nests, with what each is predicted to take.
 
 Nests are axes, plans their values: what no multiprocessor can hold is not among them. Cycles are
-those of the cost by which the default chooses (`schedule.device.grid_cost`).
+those of the cost by which the default chooses (`schedule.device.cost`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tcsym.process.recursion import deep_recursion
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.device.plan import GridCost, Version
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.target.machine import Multiprocessor
 from tcsym.target.target import Target
 from tcsym.tuning.distribution import Values
 from tcsym.tuning.space import Space, value_of
@@ -71,12 +70,6 @@ class DeviceSpace(Space, frozen=True):
 
     def predicted(self, options: Options, default: Options, sizes: tuple[Values, ...]) -> float:
         return max(self.cycles(options, v) / self.cycles(default, v) for v in sizes)
-
-    @property
-    def unit(self) -> Multiprocessor:
-        unit = self.target.machine.multiprocessor
-        assert unit is not None
-        return unit
 
 
 def axis(nest: int) -> str:

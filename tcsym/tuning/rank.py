@@ -89,14 +89,14 @@ def _pruned(space: DeviceSpace, options: Options, sizes: tuple[Values, ...]) -> 
 
 
 def _ranked(space: DeviceSpace, options: Options, weights: Mapping[Values, float]) -> Ranked:
-    hertz = space.unit.mhz * 1e6
+    hertz = space.target.machine.unit.mhz * 1e6
     seconds = {v: space.cycles(options, v) / hertz for v in weights}
     gain = math.exp(_log(space, DEFAULT, weights) - _log(space, options, weights))
     costs = [c for c in space.costs(options, next(iter(weights))) if c is not None]
     if not costs:
         return Ranked(options, seconds, gain, "of no known cost")
     c = max(costs, key=lambda c: (c.shared_bytes, c.registers))
-    busy = 100 * c.resident * c.threads // space.unit.threads
+    busy = 100 * c.resident * c.threads // space.target.machine.unit.threads
     lines = f", {c.lines} lines an access" if c.lines > 1 else ""
     facts = f"{c.registers} registers, {c.shared_bytes} bytes shared, {busy} % of threads{lines}"
     return Ranked(options, seconds, gain, facts)

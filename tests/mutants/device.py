@@ -38,8 +38,8 @@ MUTANTS = (
         "no-barrier-between-sums",
         "the next sum of the same tile fills panels that others still use",
         "Sum.node",
-        "n = block(n, self.wait(0), Barrier())",
-        "n = block(n, self.wait(0))",
+        "block(n, self.wait(0), Barrier()) if others",
+        "block(n, self.wait(0)) if others",
     ),
     Mutant(
         "no-commit",
@@ -172,16 +172,16 @@ MUTANTS = (
     Mutant(
         "panel-rows-overlap",
         "rows of a panel are one element too short",
-        "Tiles._staged",
-        "columns + padding",
-        "columns + padding - 1",
+        "Tiles.staged",
+        "plan.stages, rows, pitch)",
+        "plan.stages, rows, pitch - 1)",
     ),
     Mutant(
         "operand-of-the-other-side",
         "a thread's rows of an operand begin where its columns do",
-        "Tiles.side",
-        "return self.points.rows, row",
-        "return self.points.rows, column",
+        "Points.side",
+        "(self.rows, row) if",
+        "(self.rows, column) if",
     ),
     Mutant(
         "lanes-share-rows",
@@ -286,8 +286,8 @@ MUTANTS = (
         "all-threads-store-the-row",
         "what belongs to a row is stored by all of its threads",
         "_Rows.phase",
-        "alone = Branch(eq(self.lane(threads), 0), x)",
-        "alone = x",
+        "x if own else Branch(eq(self.lane(threads), 0), x)",
+        "x",
     ),
     Mutant(
         "elements-of-others-are-own",
@@ -314,8 +314,8 @@ MUTANTS = (
         "state-is-read-behind",
         "what a step reads behind its store is the new state",
         "_first",
-        "if loop is None or stored or any(a.checked)",
-        "if loop is None or any(a.checked)",
+        "None if loop is None or stored else",
+        "None if loop is None else",
     ),
     Mutant(
         "state-begins-a-step-late",
@@ -468,8 +468,8 @@ MUTANTS = (
         "held-by-another",
         "a thread keeps elements in registers that others change",
         "_is_held",
-        "return len(places) == 1 and var(ELEMENT) in next(iter(places))",
-        "return any(var(ELEMENT) in p for p in places)",
+        "return not others and first is not None and var(ELEMENT) in first",
+        "return any(p is not None and var(ELEMENT) in p for p in (first, *others))",
     ),
     Mutant(
         "held-rows-too-long",
@@ -746,8 +746,8 @@ MUTANTS = (
     Mutant(
         "copy-guard-forgets-rows",
         "copies of 16 bytes are taken where rows lie at any distance",
-        "aligned",
-        "(*first, *apart, extent(along))",
+        "at_multiples",
+        "(*first, *apart)",
         "first",
     ),
 )

@@ -69,7 +69,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Small blocks, and the first plan of each nest that is for all sizes and addresses."""
 
-    def first(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
+    def first(nest: Nest, machine: Machine, *_: object) -> tuple[Version, ...]:
         found = propose.offered(nest, machine)
         plans = [v.plan for v in found if not isinstance(v.plan, SplitSum)]
         return (Version(next(p for p in plans if not isinstance(p, Tiles) or p.copied == 4)),)
@@ -81,7 +81,7 @@ def first_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
 def wide_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Small blocks, whose copies move 16 bytes where they may, at all sizes for which they may."""
 
-    def wide(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
+    def wide(nest: Nest, machine: Machine, *_: object) -> tuple[Version, ...]:
         found = propose.offered(nest, machine)
         first = next(v for v in found if not isinstance(v.plan, SplitSum))
         return (first, found[-1])
@@ -210,7 +210,7 @@ def test_wide_copies_in_the_twin(text: str, wide_plans: None) -> None:
 def test_sums_in_parts_in_the_twin(
     text: str, monkeypatch: pytest.MonkeyPatch, small_blocks: None
 ) -> None:
-    def split(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
+    def split(nest: Nest, machine: Machine, *_: object) -> tuple[Version, ...]:
         found = propose.offered(nest, machine)
         plans = [v.plan for v in found if not v.is_extra]
         return (Version([p for p in plans if isinstance(p, SplitSum)][-1]),)

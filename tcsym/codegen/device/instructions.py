@@ -11,7 +11,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tcsym.codegen.device.announce import number_of
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.text import Function, Module
@@ -102,18 +101,16 @@ class OfTwin(Struct):
         _call(context, "barrier", self._site())
 
     def blocks(self, context: Context) -> Val:
-        context.module.declare("i64", "tcsym_simt_blocks", "ptr")
-        return Val(context.function.result("call i64 @tcsym_simt_blocks(ptr %simt)"), "i64")
+        return Val(context.function.call("i64", "tcsym_simt_blocks", "ptr %simt"), "i64")
 
     def grid_barrier(self, context: Context, counter: str) -> None:
         _call(context, "grid_barrier", f"ptr {counter}", self._site())
 
     def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
         bits = as_bits(context.code, value, 64)
-        context.module.declare("i64", "tcsym_simt_shuffle", "ptr, i64, i64, i64")
-        arguments = f"{bits.typed}, {lane.typed}, {self._site()}"
-        text = f"call i64 @tcsym_simt_shuffle(ptr %simt, {arguments})"
-        return of_bits(context.code, Val(context.function.result(text), "i64"), value.kind)
+        given = "ptr %simt", bits.typed, lane.typed, self._site()
+        text = context.function.call("i64", "tcsym_simt_shuffle", *given)
+        return of_bits(context.code, Val(text, "i64"), value.kind)
 
     def begin_copy(
         self, context: Context, to: str, source: str, n_bytes: int, reads: Val | None
@@ -152,13 +149,12 @@ class OfTwin(Struct):
         if buffer.space == "shared":
             _call(context, "touch", *given, f"i64 {line}")
         else:
-            _call(context, "global", *given, f"i64 {number_of(context, buffer)}", f"i64 {line}")
+            number = list(context.pointers).index(buffer.name)  # as in `Region.pointers`
+            _call(context, "global", *given, f"i64 {number}", f"i64 {line}")
 
 
 def _call(context: Context, name: str, *arguments: str) -> None:
-    given = ["ptr %simt", *arguments]
-    context.module.declare("void", f"tcsym_simt_{name}", ", ".join(x.split()[0] for x in given))
-    context.function.do(f"call void @tcsym_simt_{name}({', '.join(given)})")
+    context.function.call("void", f"tcsym_simt_{name}", "ptr %simt", *arguments)
 
 
 _WHOLE = {"half": "i16", "float": "i32", "double": "i64"}

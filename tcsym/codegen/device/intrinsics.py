@@ -26,7 +26,6 @@ from tcsym.ir.device import (
     MatrixMultiply,
     OnDevice,
     WaitCopies,
-    n_held,
 )
 from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
 
@@ -78,17 +77,12 @@ class DeviceIntrinsics(Struct, frozen=True):
         context.note_store(n.target)
 
     def multiply(self, context: Context, n: MatrixMultiply) -> None:
-        sums = _held(context, n.target, n.target_subscripts, n_held("target", n.depth))
-        left = _held(context, n.left, n.left_subscripts, n_held("left", n.depth))
-        right = _held(context, n.right, n.right_subscripts, n_held("right", n.depth))
-        buffer = context.buffers[n.target]
-        held = Fragments(
-            sums=_loaded(context, n.target, sums),
-            left=_loaded(context, n.left, left),
-            right=_loaded(context, n.right, right),
-            dtype=context.buffers[n.left].dtype,
-        )
-        for at, x in zip(sums, self.instructions.multiply(context, held, n.depth), strict=True):
+        places = [_held(context, *x) for x in n.operands]
+        loaded = [_loaded(context, x[0], at) for x, at in zip(n.operands, places, strict=True)]
+        terms, left, right = loaded
+        held = Fragments(terms, left, right, context.buffers[n.left].dtype)
+        sums, buffer = self.instructions.multiply(context, held, n.depth), context.buffers[n.target]
+        for at, x in zip(places[0], sums, strict=True):
             context.memory.store(context, at, buffer, x, None)
 
     def shuffle(self, context: Context, v: Shuffle) -> Val:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.codegen.device.announce import announce
 from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.object_code import device_line
 from tcsym.codegen.scalar.context import Bound, Context, launch_field
@@ -24,17 +23,18 @@ from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
-from tcsym.codegen.scalar.values import Val
-from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, mod, of_atom, var
+from tcsym.codegen.scalar.values import Val, constant
+from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, of_atom, var
 from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import extent, iteration
 from tcsym.ir.device import MOST_STAYING, STAYING, Barrier, GridBarrier
 from tcsym.ir.loops import Loop, Node, Store, Update, block
 from tcsym.ir.regions import Region, buffers_used
-from tcsym.ir.traverse import grids, map_node, substitute_node, walk
+from tcsym.ir.traverse import block_shape, grids, map_node, substitute_node, walk
 
 GRID = "tcsym_simt_grid"
+_FIELDS = 7  # of a `Global`
 SHARED = "shared"  # the memory of a device's block, of as many bytes as a launch says
 BLOCK, BLOCKS = "device.block", "device.blocks"  # of a grid: its number, and how many there are
 _HEAD = ("ptr %error", "ptr %arena", "i64 %block", "i64 %thread", "ptr %simt")
@@ -173,12 +173,7 @@ def blocks_of(loop: Loop) -> Index:
 
 def threads_of(loop: Loop) -> int:
     """Of a block: all its nests of threads are of one shape."""
-    found = 1
-    for x, around in walk(loop):
-        if isinstance(x, Loop) and x.kind == "thread":
-            nest = [x, *(y for y in around if y.kind == "thread")]
-            found = max(found, math.prod(y.upper.as_int() or 1 for y in nest))
-    return found
+    return math.prod(block_shape(loop))
 
 
 def _bounds(loop: Loop) -> tuple[int, int]:
@@ -253,8 +248,45 @@ def _staying(context: Context, loop: Loop) -> Loop:
 
 def _in_block(loop: Loop, place: Index) -> Node:
     """The body of the nest in the block of that number; the innermost loop counts fastest."""
-    nest, at = block_loops(loop), dict[str, Index]()
-    for x in reversed(nest):
-        at[x.variable] = x.lower + (place if x is loop else mod(place, extent(x)))
-        place = floordiv(place, extent(x))
-    return substitute_node(nest[-1].body, at)
+    nest = block_loops(loop)
+    return substitute_node(nest[-1].body, iteration(nest, place))
+
+
+# ---- what the twin is told
+
+
+def announce(context: Context, region: Region, fault: str) -> None:
+    """A table of the global buffers of the grid that is launched next, by which the twin judges
+    every access (`Global` of tcsym/native/simt.h). `fault`: where it notes faults."""
+    f, n = context.function, len(region.pointers)
+    table = f.alloca(f"[{max(1, n) * _FIELDS} x i64]", 16)
+    written = context.stored(region.loop)
+    for k, name in enumerate(region.pointers):
+        for place, value in enumerate(_global(context, name, name in written)):
+            at = f.pure(f"getelementptr i64, ptr {table}, i64 {k * _FIELDS + place}")
+            f.do(f"store {value}, ptr {at}, align 8")
+    f.call("void", "tcsym_simt_globals", f"ptr {table}", f"i64 {n}", f"ptr {fault}")
+
+
+def _global(context: Context, name: str, is_written: bool) -> tuple[str, ...]:
+    """The fields, with their types."""
+    buffer = context.buffers[name]
+    ends = [(n - 1) * s for n, s in zip(buffer.shape, buffer.element_strides(), strict=True)]
+    first = sum((minimum(ZERO, e) for e in ends), ZERO)
+    last = sum((maximum(ZERO, e) for e in ends), ZERO)
+    count = product_of(buffer.shape)
+    numbers: tuple[Index | int, ...] = first, last, count, buffer.dtype.bytes, int(is_written)
+    values = [
+        constant(e, "i64") if isinstance(e, int) else as_val(number(context, e)) for e in numbers
+    ]
+    text = _text(context, name)
+    return f"ptr {context.pointers[name]}", *(v.typed for v in values), f"ptr {text}"
+
+
+def _text(context: Context, name: str) -> str:
+    """A constant of the module, which ends with a zero."""
+    symbol, data = f'@"tcsym_name.{name}"', name.encode()
+    text = "".join(f"\\{c:02x}" for c in (*data, 0))
+    kind = f"private unnamed_addr constant [{len(data) + 1} x i8]"
+    context.module.declarations[symbol] = f'{symbol} = {kind} c"{text}"'
+    return symbol

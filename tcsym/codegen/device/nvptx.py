@@ -96,10 +96,7 @@ class OfNvptx:
         self, context: Context, to: str, source: str, n_bytes: int, reads: Val | None
     ) -> None:
         f, cache = context.function, "cg" if n_bytes == 16 else "ca"
-        given = [
-            f"ptr addrspace({space}) " + f.pure(f"addrspacecast ptr {x} to ptr addrspace({space})")
-            for space, x in ((3, to), (1, source))
-        ]
+        given = [_in_space(f, 3, to), _in_space(f, 1, source)]
         name = f"cp.async.{cache}.shared.global.{n_bytes}"
         if reads is not None:
             some, none = constant(n_bytes, "i32"), constant(0, "i32")
@@ -117,13 +114,8 @@ class OfNvptx:
         code, f, count = context.code, context.function, 1 << len(n.steps)
         source, target = context.buffers[n.source], context.buffers[n.target]
         place = address(context, source, n.row).pointer
-        shared = f.pure(f"addrspacecast ptr {place} to ptr addrspace(3)")
-        result = f"{{{', '.join(['i32'] * count)}}}"
-        kind = f"x{count}{'.trans' * n.transposed}"
-        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{kind}.b16"
-        context.module.declare(result, name, "ptr addrspace(3)")
-        whole = f.result(f"call {result} @{name}(ptr addrspace(3) {shared})")
-        words = [Val(f.result(f"extractvalue {result} {whole}, {k}"), "i32") for k in range(count)]
+        name = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * n.transposed}.b16"
+        words = _several(f, "i32", count, name, _in_space(f, 3, place))
         values = [x for w in words for x in _elements(code, w, source.dtype)]
         for (at, _), x in zip(n.elements(source.dtype.bytes), values, strict=True):
             context.memory.store(context, address(context, target, at), target, x, None)
@@ -138,14 +130,8 @@ class OfNvptx:
             if held.dtype is DType.FLOAT16:
                 pairs = [code.convert("bitcast", x, "<2 x half>") for x in pairs]
             factors = [x.typed for x in pairs]
-        result = "{float, float, float, float}"
-        given = [*factors, *(x.typed for x in held.sums)]
-        name = f"llvm.nvvm.mma.{_MMA[held.dtype]}"
-        context.module.declare(result, name, ", ".join(_type(x) for x in given))
-        f = context.function
-        whole = f.result(f"call {result} @{name}({', '.join(given)})")
-        n = range(len(held.sums))
-        return [Val(f.result(f"extractvalue {result} {whole}, {k}"), "float") for k in n]
+        given, name = (*factors, *(x.typed for x in held.sums)), f"mma.{_MMA[held.dtype]}"
+        return _several(context.function, "float", len(held.sums), name, *given)
 
     def touch(self, context: Context, pointer: str, buffer: Buffer, use: int, line: int) -> None:
         """Nobody looks."""
@@ -168,20 +154,26 @@ def _register(f: Function, name: str) -> str:
     return f.pure(f"call i32 @llvm.nvvm.read.ptx.sreg.{name}.x()")
 
 
+def _in_space(f: Function, space: int, pointer: str) -> str:
+    """A pointer to any memory as one to some, with its type."""
+    kind = f"ptr addrspace({space})"
+    return f"{kind} {f.pure(f'addrspacecast ptr {pointer} to {kind}')}"
+
+
 def _do(context: Context, name: str, *arguments: str) -> None:
-    context.module.declare("void", f"llvm.nvvm.{name}", ", ".join(map(_type, arguments)))
-    context.function.do(f"call void @llvm.nvvm.{name}({', '.join(arguments)})")
+    context.function.call("void", f"llvm.nvvm.{name}", *arguments)
 
 
-def _type(argument: str) -> str:
-    return argument.rpartition(" ")[0]
+def _several(f: Function, kind: str, count: int, name: str, *arguments: str) -> list[Val]:
+    """All results of an intrinsic that has so many."""
+    result = f"{{{', '.join([kind] * count)}}}"
+    whole = f.call(result, f"llvm.nvvm.{name}", *arguments)
+    return [Val(f.result(f"extractvalue {result} {whole}, {k}"), kind) for k in range(count)]
 
 
 def _shuffled(context: Context, value: Val, lane: Val) -> Val:
-    name = "llvm.nvvm.shfl.sync.idx.i32"
-    context.module.declare("i32", name, "i32, i32, i32, i32")
-    given = f"{_ALL}, {value.typed}, {lane.typed}, i32 {WARP - 1}"
-    return Val(context.function.result(f"call i32 @{name}({given})"), "i32")
+    given = _ALL, value.typed, lane.typed, f"i32 {WARP - 1}"
+    return Val(context.function.call("i32", "llvm.nvvm.shfl.sync.idx.i32", *given), "i32")
 
 
 def to_exact_bits(code: Code, a: Val, dtype: DType) -> Val:

@@ -1,4 +1,4 @@
-"""PTX -> machine code of a device, and what each function needs, by NVIDIA's assembler.
+"""PTX -> machine code of a device and its text, and what each function needs, by NVIDIA's tools.
 
 It is looked for on the path, and in the package `nvidia-cuda-nvcc`. Nothing needs it: drivers
 translate PTX.
@@ -54,13 +54,32 @@ def assembled(ptx: str, device: str) -> Assembled:
     with tempfile.TemporaryDirectory() as directory:
         text, code = Path(directory) / "k.ptx", Path(directory) / "k.cubin"
         text.write_text(ptx)
-        command = [found, "-v", f"-arch={device}", str(text), "-o", str(code)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise TargetError(f"`ptxas` failed for {device}: {done.stderr.strip()[:500]}")
-        parts = re.split(r"Compiling entry function '(\w+)'", done.stderr)[1:]
+        told = _run(found, "-v", f"-arch={device}", str(text), "-o", str(code)).stderr
+        parts = re.split(r"Compiling entry function '(\w+)'", told)[1:]
         used = {name: _used(told) for name, told in zip(parts[::2], parts[1::2], strict=True)}
         return Assembled(code.read_bytes(), used)
+
+
+def disassembled(ptx: str, device: str) -> str:
+    """The device's own instructions, by tools of NVIDIA's."""
+    reader = which("nvdisasm") or which("cuobjdump")
+    if assembler() is None or reader is None:
+        missing = "ptxas" if assembler() is None else "nvdisasm"
+        raise TargetError(
+            f"stage `sass` needs NVIDIA's `{missing}`, which was not found",
+            hint="it comes with the CUDA toolkit; `ptx` is there without",
+        )
+    with tempfile.TemporaryDirectory() as directory:
+        code = Path(directory) / "k.cubin"
+        code.write_bytes(assembled(ptx, device).cubin)
+        return _run(reader, *(["-sass"] if reader.endswith("cuobjdump") else []), str(code)).stdout
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TargetError(f"`{Path(command[0]).name}` failed: {done.stderr.strip()[:500]}")
+    return done
 
 
 def _used(told: str) -> Used:

@@ -173,6 +173,15 @@ class Function:
     def do(self, instruction: str) -> None:
         self.lines.append("  " + instruction)
 
+    def call(self, result: str, name: str, *arguments: str) -> str:
+        """Declare and call a function, by arguments with their types; "" for one without result."""
+        self.module.declare(result, name, ", ".join(x.rpartition(" ")[0] for x in arguments))
+        call = f"call {result} @{name}({', '.join(arguments)})"
+        if result != "void":
+            return self.result(call)
+        self.do(call)
+        return ""
+
     def alloca(self, kind: str, align: int) -> str:
         self._count += 1
         name = f"%a{self._count}"

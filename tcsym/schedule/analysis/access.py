@@ -77,9 +77,7 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield _along_last(x.target, x.target_subscripts, True)
                 yield Access(x.source, x.source_subscripts, False, spans=range(rank - 2, rank))
             case MatrixMultiply():
-                yield _along_last(x.target, x.target_subscripts, True)
-                yield _along_last(x.left, x.left_subscripts, False)
-                yield _along_last(x.right, x.right_subscripts, False)
+                yield from (_along_last(b, at, b == x.target) for b, at, _ in x.operands)
             case _:
                 pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -139,6 +139,13 @@ def chain_of(node: Node) -> tuple[Loop, ...]:
     return tuple(out)
 
 
+def in_loops(loops: Iterable[Loop], body: Node) -> Node:
+    """`body` in such loops, the first of them outermost."""
+    for x in reversed([*loops]):
+        body = replace(x, body=body)
+    return body
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes of a sequence; a single node is a sequence of one."""
     return node.body if isinstance(node, Block) else (node,)
@@ -154,6 +161,11 @@ def statements_in(node: Node) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
     for x, around in walk(node):
         if isinstance(x, Store | Update | Verify):
             yield x, around
+
+
+def writes_in(node: Node) -> Iterator[Store | Update]:
+    """Statements that write."""
+    return (x for x, _ in walk(node) if isinstance(x, Store | Update))
 
 
 def finds_positions(node: Node) -> bool:

@@ -32,11 +32,7 @@ from tcsym.schedule.ahead.prefetch_blocks import next_block
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import (
-    find_loop,
-    loops_around,
-    replace_loop,
-)
+from tcsym.schedule.analysis.loops import find_loop, in_loops, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.separable import Separable, Side, is_small, separable
@@ -143,10 +139,10 @@ def _separated(
         parts.append(_first(one, name, row, kernel, names))
         second = _second(one, name, row, kernel)
         body = replace_loop(body, one.around[0].variable, lambda _, x=second: x)  # type: ignore[misc]
-    parts.append(_around(inner, expand_reductions(body)))
+    parts.append(in_loops(inner, expand_reductions(body)))
     kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names, whole)
     filled = all_of(ge(extent(x), 1) for x in inner)
-    node = conditional(filled, _around(outer, blocks))
+    node = conditional(filled, in_loops(outer, blocks))
     place = {rows.variable: rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])}
     loops, machine = (rows, inner[-1]), setting.machine
     ahead = tuple(
@@ -155,12 +151,6 @@ def _separated(
         for x in next_block(kernel, one.update, one.around, place, loops, machine, lanes)
     )
     return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
-
-
-def _around(loops: tuple[Loop, ...], node: Node) -> Node:
-    for x in reversed(loops):
-        node = replace(x, body=node)
-    return node
 
 
 def _in_blocks(
@@ -189,7 +179,7 @@ def _first(one: Separable, name: str, row: Index, kernel: Kernel, names: Names) 
     at = (row, *map(var, along))
     update = replace(one.update, buffer=name, subscripts=at, value=value)
     start = Store(name, at, identity(update.op, dtype), update.name)
-    node = expand_reductions(block(start, _around(one.first, update)))
+    node = expand_reductions(block(start, in_loops(one.first, update)))
     some = minimum(1, *(maximum(0, extent(x)) for x in one.second))
     for side, v in reversed(tuple(zip(one.sides, along))):
         node = Loop(v, ZERO, side.n * some, node, "serial", "parallel")
@@ -203,4 +193,4 @@ def _stem(side: Side, inner: tuple[Loop, ...]) -> str:
 def _second(one: Separable, name: str, row: Index, kernel: Kernel) -> Node:
     at = (row, *(x.subscript - x.low for x in one.sides))
     value = Read(name, at, kernel.buffer(name).dtype)
-    return _around(one.second, replace(one.update, value=value))
+    return in_loops(one.second, replace(one.update, value=value))

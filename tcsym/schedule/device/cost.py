@@ -1,41 +1,244 @@
-"""A plan of tiles -> what a multiprocessor holds of it, and the cycles that a panel takes.
+"""Plan, nest, machine -> what its grid takes: the one cost in cycles by which plans are chosen.
 
-A panel of a block takes as long as what is busiest: arithmetic, issue, shared memory or memory, and
-part of what the others take. Where blocks are too few to hide it, it takes as long as memory takes
-to answer. What a grid takes: `grid_cost`.
+Blocks of a multiprocessor add up, and take as long as what is busiest: arithmetic or accesses; too
+few of them wait for memory to answer. What all blocks need of memory is moved at its speed, what
+they need again at that of the second cache. A panel of tiles takes as long as what is busiest of
+arithmetic, issue, shared memory and memory, and part of what the others take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from math import ceil
+from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, var
-from tcsym.index.values import evaluate
-from tcsym.ir.device import (
-    MATRIX_ROWS,
-    ROW_BYTES,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    WARP,
-    held,
-    n_held,
-    product_depth,
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, var
+from tcsym.index.values import evaluate, product_of
+from tcsym.ir.bounds import extent, relax
+from tcsym.ir.device import MATRIX_ROWS, ROW_BYTES, WARP, held, n_held, product_depth
+from tcsym.ir.loops import Kernel, Loop, Node, Update, block
+from tcsym.ir.traverse import walk
+from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.device.held import SUMS_BYTES, held_form, kept_bytes
+from tcsym.schedule.device.nest import Nest, is_parallel, nest_of
+from tcsym.schedule.device.panels import Contraction, Panel, contraction
+from tcsym.schedule.device.plan import (
+    BLOCK_THREADS,
+    BlockRows,
+    DevicePlan,
+    GridCost,
+    SharedRows,
+    SharedTiles,
+    SplitSum,
+    ThreadPoints,
+    TurnedTiles,
+    WarpTiles,
 )
-from tcsym.schedule.device.panels import Panel
-from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import NEIGHBOURS, points_of
-from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, padding_of
+from tcsym.schedule.device.rows import read_ends, rows_of
+from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, panel_shape
+from tcsym.schedule.device.transposed import in_tiles
+from tcsym.schedule.device.work import Sharing, Touch, Work, work_of
 from tcsym.target.machine import Machine, Multiprocessor
 
+DEPENDENT = 2  # cycles between two instructions of a thread, most of which need no earlier one
+SHUFFLES, EXCHANGE = 20, 150  # instructions and cycles of a sum over a row's threads
 ADDRESSES = 40  # registers of a thread for places, counters and conditions
+REGISTER_UNIT = 8  # registers are given to threads in such
 SCHEDULERS = 4  # that issue an instruction of a warp a cycle
 BANK = 4  # bytes
 OVERHEAD = 1.2  # instructions beside those that compute and load, of a panel
 BESIDE = 0.25  # of what is not busiest is not hidden
+
+
+def grid_cost(plan: DevicePlan, nest: Nest, machine: Machine) -> GridCost | None:
+    """None: it is not known, as sizes do not tell how many blocks there are."""
+    if not all(extent(x).variables() <= nest.known for x in nest.chain):
+        return None
+    found = _Grids(nest, machine).of(plan)
+    return found if found.cycles.variables() <= nest.known else None
+
+
+def cycles_of(kernel: Kernel, node: Node, machine: Machine) -> Index | None:
+    """Of a sequence of nests, a thread for each point; of what is between them, one thread's."""
+    total, once = ZERO, Loop("once", ZERO, ONE, block(), order="parallel")
+    for is_nest, nodes in groupby(children(node), is_parallel):
+        for x in nodes if is_nest else (replace(once, body=block(*nodes)),):
+            assert isinstance(x, Loop)
+            nest = nest_of(kernel, x)
+            cost = grid_cost(ThreadPoints(nest.variables), nest, machine)
+            if cost is None:
+                return None
+            total += cost.cycles
+    return total
+
+
+class _Grids(Struct, frozen=True):
+    """Of a nest: what it takes by each kind of plan."""
+
+    nest: Nest
+    machine: Machine
+
+    @property
+    def unit(self) -> Multiprocessor:
+        return self.machine.unit
+
+    def of(self, plan: DevicePlan) -> GridCost:
+        match plan:
+            case ThreadPoints():
+                return self.points(plan)
+            case BlockRows():
+                return self.rows(plan)
+            case TurnedTiles():
+                return self.turned(plan)
+            case SharedTiles() | WarpTiles():
+                return self.tiles(plan, self.contraction(plan))
+            case SplitSum():
+                return self.split(plan)
+            case _:
+                assert_never(plan)
+
+    def points(self, plan: ThreadPoints) -> GridCost:
+        work = work_of(self.nest, Sharing(self.nest.chain[-1].variable, {}))
+        n, points = plan.points, self.nest.points
+        touches = [replace(t, times=t.times * (1 if t.is_vector else n)) for t in work.touches]
+        saved = sum(t.is_vector for t in work.touches) * (n - 1)
+        own = Work(maximum(work.instructions * n - 2 * saved, 1), work.rounds, tuple(touches))
+        moved = maximum(self.memory(work.touches, points), *self.met())
+        blocks = ceildiv(ceildiv(points, n), BLOCK_THREADS)
+        registers = 2 * len(touches) * n
+        return self.grid(BLOCK_THREADS, registers, 0, blocks, own, ONE, moved)
+
+    def met(self) -> Iterator[Index]:
+        """Cycles in which updates of one element as a whole follow each other: of as many as there
+        are for each, if positions are spread evenly."""
+        for n, _ in walk(self.nest.body):
+            if isinstance(n, Update) and n.atomic:
+                elements = product_of(self.nest.kernel.buffer(n.buffer).shape)
+                yield floordiv(self.nest.points, maximum(1, elements)) * self.unit.update
+
+    def rows(self, plan: BlockRows) -> GridCost:
+        row, is_shared = rows_of(plan, self.nest), isinstance(plan, SharedRows)
+        kept = kept_bytes(row.nest, row.held) * plan.held
+        nest = held_form(row.nest, row.held, "shared" if is_shared else "stack")
+        loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
+        sharing = Sharing(nest.rows[-1].variable, {x.variable: plan.width for x in loops})
+        sums = sum(x.order == "reduction" for x in loops)
+        steps = 2 if plan.width > WARP else 1
+        work = work_of(nest, sharing) + Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
+        turns = ONE if nest.steps is None else extent(nest.steps)
+        work, rows = work.again(turns), product_of(map(extent, nest.rows))
+        moved, waits = self.memory(work.touches, rows * plan.width), EXCHANGE * steps * len(loops)
+        registers = 4 * len(work.touches) + (0 if is_shared else kept // 4)
+        shared = kept * plan.width + SUMS_BYTES if is_shared else 0
+        blocks = ceildiv(rows, plan.rows)
+        return self.grid(plan.threads, registers, shared, blocks, work, turns * waits, moved)
+
+    def turned(self, plan: TurnedTiles) -> GridCost:
+        last, size = self.nest.chain[-1].variable, plan.size
+        inside, filled, turned, tiles = in_tiles(self.nest)
+        work = work_of(inside, Sharing(plan.across, {}), filled)
+        work += work_of(inside, Sharing(last, {}), turned)
+        points = size * size // BLOCK_THREADS  # of a thread, whose loads wait together
+        work = replace(work.again(index(points)), rounds=work.rounds)
+        blocks = self.nest.blocks({plan.across: size, last: size})
+        shared = sum(size * (size + 1) * b.dtype.bytes for b in tiles)
+        moved = self.memory(work.touches, blocks * BLOCK_THREADS)
+        registers = 2 * len(work.touches) * points
+        return self.grid(BLOCK_THREADS, registers, shared, blocks, work, index(EXCHANGE), moved)
+
+    def grid(
+        self,
+        threads: int,
+        registers: int,
+        shared: int,
+        blocks: Index,
+        work: Work,
+        waits: Index,
+        moved: Index,
+    ) -> GridCost:
+        """registers: beside those for addresses."""
+        unit, registers = self.unit, registers + ADDRESSES
+        arithmetic = floordiv(work.instructions * threads + unit.fmas - 1, unit.fmas)
+        reached = sum((t.times * t.lines for t in work.touches), ZERO) * -(-threads // WARP)
+        waits += work.instructions * DEPENDENT + work.rounds * unit.latency
+        given = resident_blocks(threads, registers, shared, self.machine)
+        lines = max((t.lines for t in work.touches), default=1)
+        busy, own = maximum(arithmetic, reached), (threads, registers, shared, given)
+        return self.whole(GridCost(*own, blocks, busy, waits, moved, lines=lines))
+
+    def contraction(self, plan: SharedTiles | WarpTiles) -> Contraction:
+        return contraction(self.nest, plan.rows, plan.columns, plan.sum)
+
+    def tiles(
+        self,
+        plan: SharedTiles | WarpTiles,
+        x: Contraction,
+        terms: Index | None = None,
+        parts: Index = ONE,
+    ) -> GridCost:
+        """terms: of the sum, if it is a part of it; there are so many parts."""
+        nest, unit = self.nest, self.unit
+        tile = tile_cost(plan, x.panels, self.machine)
+        each = product_of(relax(extent(y), nest.known, True) or ONE for y in x.others)
+        steps = ceildiv(extent(x.roles.sum) if terms is None else terms, plan.depth) * each
+        sharing = Sharing(plan.columns, {})
+        rest = work_of(nest, sharing, block(x.before, x.behind))
+        last = floordiv(rest.instructions * (plan.block_rows * plan.block_columns), unit.fmas)
+        waits = steps * tile.waits + unit.latency * (1 + rest.rounds)
+        touches = (*work_of(nest, sharing, x.around[0]).touches, *rest.touches)
+        needed = [replace(t, times=ZERO) for t in touches]  # what is staged is in the cost of tiles
+        blocks = nest.blocks(plan.sizes) * parts
+        busy, moved = steps * tile.cycles + last, self.memory(needed, nest.points)
+        own = plan.threads, tile.registers, tile.shared_bytes, tile.resident
+        return self.whole(GridCost(*own, blocks, busy, waits, moved, conflicts=tile.conflicts))
+
+    def split(self, plan: SplitSum) -> GridCost:
+        x, unit = self.contraction(plan.tiles), self.unit
+        parts = floordiv(extent(x.roles.sum) + plan.terms - 1, plan.terms)
+        sums = self.tiles(plan.tiles, x, plan.terms, parts)
+        moved = floordiv(self.nest.points * parts * 8, unit.l2_bytes * self.machine.workers)
+        added = unit.launch + unit.latency * (2 + floordiv(parts, 4)) + moved
+        return replace(sums, cycles=sums.cycles + added)
+
+    def whole(self, cost: GridCost) -> GridCost:
+        """With its cycles."""
+        if not cost.resident:
+            return cost
+        each = ceildiv(cost.blocks, self.machine.workers)
+        waves = ceildiv(each, cost.resident)
+        cycles = maximum(each * cost.busy, waves * cost.waits, cost.memory) + self.unit.launch
+        return replace(cost, cycles=cycles)
+
+    def memory(self, touches: Sequence[Touch], threads: Index) -> Index:
+        """Cycles in which what is needed comes from memory, and from the second cache what is
+        again. What the cache does not hold comes from memory each time."""
+        largest: dict[str, Index] = {}
+        for t in touches:
+            largest[t.buffer] = maximum(largest.get(t.buffer, t.elements), t.elements)
+        once = sum(largest.values(), ZERO)
+        moved = sum((t.times * t.fetched for t in touches), ZERO) * ceildiv(threads, WARP)
+        workers, again = self.machine.workers, maximum(moved - once, 0)
+        from_memory = floordiv(once, self.unit.memory_bytes * workers)
+        return from_memory + floordiv(again, self.unit.l2_bytes * workers)
+
+
+def resident_blocks(threads: int, registers: int, shared: int, machine: Machine) -> int:
+    """Of a multiprocessor at once; 0: it holds none."""
+    unit = machine.unit
+    if registers > machine.vector_registers or shared > machine.level("shared").bytes:
+        return 0
+    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT * threads
+    held = unit.threads // threads, unit.registers // given, unit.shared_bytes // max(1, shared)
+    return min(unit.blocks, *held)
+
+
+# ---- tiles
 
 
 class TileCost(Struct, frozen=True):
@@ -55,58 +258,30 @@ def tile_cost(
     plan: SharedTiles | WarpTiles, panels: tuple[Panel, ...], machine: Machine
 ) -> TileCost:
     """Of a device's machine."""
-    unit = machine.multiprocessor
-    assert unit is not None, f"{machine.name} is no device"
     registers, shared = _registers(plan, panels), sum(_panel_bytes(plan, p) for p in panels)
     resident = resident_blocks(plan.threads, registers, shared, machine)
-    busy = _busy(plan, panels, unit)
+    busy = _busy(plan, panels, machine.unit)
     cycles = max(busy) * (1 - BESIDE) + sum(busy) * BESIDE
     conflicts = max((wavefronts(plan, p) for p in panels), default=1)
-    waits = unit.latency // (plan.stages - 1)
+    waits = machine.unit.latency // (plan.stages - 1)
     return TileCost(registers, shared, resident, ceil(cycles), waits, conflicts)
-
-
-def resident_blocks(threads: int, registers: int, shared: int, machine: Machine) -> int:
-    """Of a multiprocessor at once; 0: it holds none."""
-    unit = machine.multiprocessor
-    assert unit is not None
-    held = [
-        unit.blocks,
-        unit.threads // threads,
-        unit.registers // (_in_units(registers, 8) * threads),
-        unit.shared_bytes // max(1, shared),
-    ]
-    fits = registers <= machine.vector_registers and shared <= machine.level("shared").bytes
-    return min(held) if fits else 0
-
-
-def _in_units(n: int, unit: int) -> int:
-    return -(-n // unit) * unit
 
 
 def _registers(plan: SharedTiles | WarpTiles, panels: Sequence[Panel]) -> int:
     """Of a thread: sums, operands of the steps that are loaded at once, and the rest."""
     if isinstance(plan, SharedTiles):
-        points = {plan.rows: plan.row_points, plan.columns: plan.column_points}
-        operands = sum(points[p.side] * (NEIGHBOURS if p.across else 1) for p in panels)
+        operands = sum(plan.own(p.side) * (NEIGHBOURS if p.across else 1) for p in panels)
         return plan.row_points * plan.column_points + operands + ADDRESSES
-    down, along = plan.warp_rows // TILE_ROWS, plan.warp_columns // TILE_COLUMNS
+    down, along = plan.own(plan.rows), plan.own(plan.columns)
     depth = product_depth(panels[0].dtype)
-    words = depth * panels[0].dtype.bytes // 4 / WARP
-    factors = words * (TILE_ROWS * down + TILE_COLUMNS * along)
-    return n_held("target", depth) * down * along + int(factors) + ADDRESSES
+    sums = n_held("target", depth) * down * along
+    factors = n_held("left", depth) * down + n_held("right", depth) * along
+    return sums + factors * panels[0].dtype.bytes // 4 + ADDRESSES
 
 
 def _panel_bytes(plan: SharedTiles | WarpTiles, p: Panel) -> int:
-    rows, pitch = _shape(plan, p)
+    rows, _, pitch = panel_shape(plan, p)
     return plan.stages * rows * pitch * p.dtype.bytes
-
-
-def _shape(plan: SharedTiles | WarpTiles, p: Panel) -> tuple[int, int]:
-    """Rows of a panel, and elements from one to the next."""
-    width = plan.block_rows if p.side == plan.rows else plan.block_columns
-    rows, columns = (width, plan.depth) if p.across else (plan.depth, width)
-    return rows, columns + padding_of(plan, p) // p.dtype.bytes
 
 
 def _busy(
@@ -120,7 +295,7 @@ def _busy(
     waves *= plan.threads / WARP
     loads = sum(_loads(plan, p) for p in panels)
     if isinstance(plan, WarpTiles):
-        per_warp = plan.warp_rows // TILE_ROWS * (plan.warp_columns // TILE_COLUMNS)
+        per_warp = plan.own(plan.rows) * plan.own(plan.columns)
         own = per_warp * (plan.depth / product_depth(panels[0].dtype))
         arithmetic = terms * panels[0].dtype.bytes / 2 / unit.products
     else:
@@ -131,22 +306,20 @@ def _busy(
 
 def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     """Instructions of a thread that load its elements of a panel from shared memory."""
-    is_row = p.side == plan.rows
+    own = plan.own(p.side)
     if isinstance(plan, WarpTiles):
-        tiles = plan.warp_rows // TILE_ROWS if is_row else plan.warp_columns // TILE_COLUMNS
         depth = product_depth(p.dtype)
-        held = 1 if lies_in_rows(p) else n_held("left" if is_row else "right", depth)
-        return tiles * held * plan.depth / depth
-    points = plan.row_points if is_row else plan.column_points
-    at_once = NEIGHBOURS if p.across else min(points, NEIGHBOURS)
-    return points / at_once * plan.depth
+        held = 1 if lies_in_rows(p) else n_held(plan.operand(p.side), depth)
+        return own * held * plan.depth / depth
+    at_once = NEIGHBOURS if p.across else min(own, NEIGHBOURS)
+    return own / at_once * plan.depth
 
 
 def _matrices(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     """That a load moves, each by an access of its own; of other loads 1."""
     if not isinstance(plan, WarpTiles) or not lies_in_rows(p):
         return 1
-    return 1 << len(matrix_steps(p, "left" if p.side == plan.rows else "right"))
+    return 1 << len(matrix_steps(p, plan.operand(p.side)))
 
 
 @lru_cache(512)
@@ -155,21 +328,19 @@ def wavefronts(plan: SharedTiles | WarpTiles, p: Panel) -> int:
 
     By where each lane of the first warp loads its first elements, or each row of a matrix begins.
     """
-    is_row = p.side == plan.rows
-    points = points_of(plan, (not p.across, not p.across))
-    side, first = points.rows if is_row else points.columns, points.first("t")[0 if is_row else 1]
-    _, pitch = _shape(plan, p)
-    lanes = WARP
-    if isinstance(plan, WarpTiles) and lies_in_rows(p):
+    *_, pitch = panel_shape(plan, p)
+    lanes, n_bytes, step = WARP, p.dtype.bytes, ZERO
+    if not isinstance(plan, WarpTiles):
+        side, first = points_of(plan, (not p.across, not p.across)).side(p.side, "t")
+        place = side.place(first, (ZERO, ZERO))
+        n_bytes *= NEIGHBOURS if p.across else side.extents[1]
+    elif lies_in_rows(p):
         lanes, n_bytes = MATRIX_ROWS, ROW_BYTES
         place, step = (var("t"), ZERO) if p.across else (ZERO, var("t"))
-    elif isinstance(plan, WarpTiles):
-        row, column = held("left" if is_row else "right", product_depth(p.dtype), var("t"), 0)
-        place, step = (row, column) if is_row else (column, row)
-        n_bytes = p.dtype.bytes
     else:
-        place, step = side.place(first, (ZERO, ZERO)), ZERO
-        n_bytes = p.dtype.bytes * (NEIGHBOURS if p.across else side.extents[1])
+        operand = plan.operand(p.side)
+        row, column = held(operand, product_depth(p.dtype), var("t"), 0)
+        place, step = (row, column) if operand == "left" else (column, row)
     at = place * pitch + step if p.across else step * pitch + place
     banks: dict[int, set[int]] = {}
     for lane in range(lanes):

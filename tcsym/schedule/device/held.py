@@ -3,15 +3,20 @@
     m = max over d of X[d];  Y[d] = exp(X[d] - m);  s = sum over d of Y[d];  Y[d] = Y[d] / s
 
 Each thread has some elements of the row, known when compiling how many at most: X is loaded once, Y
-is stored once. They are in registers, or in memory that the block shares.
+is stored once. They are in registers, or in memory that the block shares. State that each step of a
+row reads as the step before left it is kept through all steps:
+
+    for t: for d: X[d] = f(S[t, d]);  for d: S[t + 1, d] = g(X[d])
+->  for d: state[d] = S[first, d]
+    for t: for d: X[d] = f(state[d]);  for d: state[d] = g(X[d]), S[t + 1, d] = state[d]
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
@@ -19,14 +24,15 @@ from tcsym.index.expr import ONE, Index, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Loop, Node, Space, Store, Update, Value, block
-from tcsym.ir.traverse import certain_loads, loads, map_node, walk
+from tcsym.ir.traverse import certain_loads, loads, map_node
 from tcsym.schedule.analysis.access import Access, accesses
-from tcsym.schedule.analysis.loops import children
-from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.analysis.loops import children, is_leaf, writes_in
+from tcsym.schedule.device.nest import Nest, new_name
 from tcsym.types import DType
 
 ELEMENT = "row.element"  # stands for the variable of each loop of a row
 SUMS_BYTES = 1024  # shared by the warps of a row, at most
+Place = tuple[Index, ...]
 
 
 def held_buffers(nest: Nest) -> frozenset[str]:
@@ -35,7 +41,7 @@ def held_buffers(nest: Nest) -> frozenset[str]:
     body = children(nest.body)
     loops = [x for x in body if isinstance(x, Loop)]
     same = {(x.lower, extent(x)) for x in loops}
-    if len(loops) < 2 or len(same) != 1 or any(isinstance(y, Loop) for y, _ in _inside(loops)):
+    if len(loops) < 2 or len(same) != 1 or not all(map(is_leaf, loops)):
         return frozenset()
     at = [(x.variable, a) for x in loops for a in accesses(x.body)]
     certain = Counter(a.buffer for x in loops for a in _certain(x))
@@ -54,21 +60,19 @@ def _certain(x: Loop) -> Iterator[Access]:
                 yield Access(r.tensor, r.subscripts, False, r.checked)
 
 
-def _inside(loops: list[Loop]) -> list[tuple[Node, Any]]:
-    return [y for x in loops for y in walk(x.body)]
-
-
 def _is_held(nest: Nest, buffer: str, uses: list[tuple[str, Access]]) -> bool:
-    b = nest.kernel.buffer(buffer)
-    if b.dtype is DType.BOOL or len({v for v, _ in uses}) < 2:
+    if nest.kernel.buffer(buffer).dtype is DType.BOOL or len({v for v, _ in uses}) < 2:
         return False
-    places = set[tuple[Index, ...]]()
-    for v, a in uses:
-        if any(a.checked) or not all(isinstance(s, Index) for s in a.subscripts):
-            return False
-        names = {v: var(ELEMENT)}
-        places.add(tuple(substitute(s, names) for s in a.subscripts if isinstance(s, Index)))
-    return len(places) == 1 and var(ELEMENT) in next(iter(places))
+    first, *others = {_place(a, v) for v, a in uses}
+    return not others and first is not None and var(ELEMENT) in first
+
+
+def _place(a: Access, variable: str) -> Place | None:
+    """By the row's element; None where that is not known when compiling."""
+    places = [s for s in a.subscripts if isinstance(s, Index)]
+    if any(a.checked) or len(places) < len(a.subscripts):
+        return None
+    return tuple(substitute(s, {variable: var(ELEMENT)}) for s in places)
 
 
 Use = tuple[int, int, bool]
@@ -122,8 +126,7 @@ def held_form(nest: Nest, held: frozenset[str], space: Space) -> Nest:
         if isinstance(x, Loop):
             x = replace(x, body=taken.body(x.body, k, var(x.variable)))
         out.append(x)
-    *chain, last = nest.chain
-    return Nest(kernel, (*chain, replace(last, body=block(*out))))
+    return nest.doing(block(*out), kernel)
 
 
 class Held:
@@ -131,7 +134,7 @@ class Held:
 
     def __init__(self, nest: Nest, registers: Mapping[str, Buffer]) -> None:
         self.registers, self.known = registers, set[str]()
-        stores = [(x, k) for k, n in enumerate(children(nest.body)) for x in _writes(n)]
+        stores = [(x, k) for k, n in enumerate(children(nest.body)) for x in writes_in(n)]
         self.last = {x.buffer: k for x, k in stores}
         self.outside = {b.name for b in nest.kernel.buffers if not b.private & {*nest.variables}}
 
@@ -152,7 +155,8 @@ class Held:
                 return x
             register = self.registers[x.buffer]
             if isinstance(x, Update) and x.buffer not in self.known:
-                first.setdefault(x.buffer, Store(register.name, place, _read(x, register)))
+                old = Read(x.buffer, x.subscripts, register.dtype)
+                first.setdefault(x.buffer, Store(register.name, place, old))
             if self.last[x.buffer] == number and x.buffer in self.outside:
                 mine = Read(register.name, place, register.dtype)
                 kept[x.buffer] = Store(x.buffer, x.subscripts, mine, x.name)
@@ -168,9 +172,80 @@ class Held:
         return block(*out, *kept.values())
 
 
-def _read(x: Update, register: Buffer) -> Read:
-    return Read(x.buffer, x.subscripts, register.dtype)
+# ---- from step to step
 
 
-def _writes(n: Node) -> list[Store | Update]:
-    return [x for x, _ in walk(n) if isinstance(x, Store | Update)]
+class Carried(Struct, frozen=True):
+    """The nest through steps, and what fills its states before the first step."""
+
+    nest: Nest
+    fills: tuple[Loop, ...] = ()
+
+
+def carried(nest: Nest) -> Carried:
+    """With a state for each buffer that has one; without steps there are none."""
+    found = Carried(nest)
+    if nest.steps is not None:
+        for name in sorted({a.buffer for a in accesses(nest.body) if a.written}):
+            first = _first(nest, nest.steps.variable, name)
+            made = None if first is None else _with_state(found, name, first)
+            found = made or found
+    return found
+
+
+def _first(nest: Nest, step: str, name: str) -> Place | None:
+    """Where each step reads the buffer, if all it does there is behind that, and stores what the
+    next step reads so; None otherwise."""
+    read, stored = set[Place](), None
+    for loop, n in _statements(nest):
+        for a in sorted((a for a in accesses(n) if a.buffer == name), key=lambda a: a.written):
+            place = None if loop is None or stored else _place(a, loop.variable)
+            if place is None or (a.written and not isinstance(n, Store)):
+                return None
+            if a.written:
+                stored = tuple(substitute(s, {step: var(step) - 1}) for s in place)
+            else:
+                read.add(place)
+    return stored if read == {stored} else None
+
+
+def _statements(nest: Nest) -> Iterator[tuple[Loop | None, Node]]:
+    """Of a step, in order, with the loop of the row that each is in."""
+    for x in children(nest.body):
+        loop = x if isinstance(x, Loop) else None
+        yield from ((loop, n) for n in children(x if loop is None else loop.body))
+
+
+def _with_state(found: Carried, name: str, first: Place) -> Carried | None:
+    """None if threads cannot keep it."""
+    nest, scan = found.nest, found.nest.steps
+    assert scan is not None
+    b, parts = nest.kernel.buffer(name), children(nest.body)
+    own = new_name(nest.kernel, f"{name}_state")
+    row = next(x for x in parts if isinstance(x, Loop))
+    private = frozenset(x.variable for x in nest.rows)
+    state = Buffer(own, b.dtype, (extent(row),), "arena", private=private)
+
+    def kept(x: Node) -> Node:
+        if not isinstance(x, Loop):
+            return x
+        at = (var(x.variable) - x.lower,)
+        mine = Read(own, at, b.dtype)
+
+        def store(n: Node) -> Node:
+            if not isinstance(n, Store) or n.buffer != name:
+                return n
+            return block(Store(own, at, n.value), replace(n, value=mine))
+
+        def value(v: Value) -> Value:
+            return mine if isinstance(v, Read) and v.tensor == name else v
+
+        return replace(x, body=map_node(x.body, store, value))
+
+    made = nest.doing(block(*map(kept, parts)), nest.kernel.with_buffer(state))
+    if own not in held_buffers(made):
+        return None
+    here = {ELEMENT: var(row.variable), scan.variable: scan.lower}
+    old = Read(name, tuple(substitute(e, here) for e in first), b.dtype, (False,) * len(first))
+    fill = Store(own, (var(row.variable) - row.lower,), old)
+    return Carried(made, (*found.fills, replace(row, body=fill, order="parallel")))

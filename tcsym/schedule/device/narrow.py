@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from tcsym.index.expr import (
     ONE,
     ZERO,
-    All,
     Atom,
     Choose,
     Condition,
@@ -35,18 +34,17 @@ from tcsym.index.expr import (
     ge,
     index,
     maximum,
-    negate,
     of_atom,
     var,
 )
-from tcsym.index.values import product_of
+from tcsym.index.values import conjuncts, product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.device import MOST_STAYING
-from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
+from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.traverse import grids, map_node, walk
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.loops import loops_in
+from tcsym.schedule.analysis.loops import conditions_around, loops_in
 from tcsym.sizes.context import Interval, interval
 
 LIMIT = 1 << 31
@@ -61,33 +59,20 @@ def narrowed(kernel: Kernel) -> Kernel:
     sizes |= {b.phase: Interval(0, ARENA_LINE) for b in kernel.buffers if b.phase}
     loops = {x.variable: x for x in loops_in(kernel.body)}
     left: list[Condition] = [kernel.left_out]
-    for region, under in _regions(kernel.body, frozenset(kernel.sizes)):
+    for region, under in _regions(kernel):
         found = _Bounds(strides, sizes, loops)
         found.note_all(region, kernel)
         left.append(all_of((*under, any_of([ge(e, LIMIT) for e in _largest(found.needed)]))))
     return replace(kernel, left_out=any_of(left), narrow=True)
 
 
-def _regions(
-    n: Node, sizes: frozenset[str], under: tuple[Condition, ...] = ()
-) -> Iterator[tuple[Loop, tuple[Condition, ...]]]:
-    """Grids, and what sizes tell of when they run."""
-    match n:
-        case Loop(kind="block" | "grid"):
-            yield n, under
-        case Loop() | Allocate():
-            yield from _regions(n.body, sizes, under)
-        case Block(body):
-            for x in body:
-                yield from _regions(x, sizes, under)
-        case Branch(c, then, orelse):
-            for holds, arm in ((c, then), (negate(c), orelse)):
-                parts = holds.conditions if isinstance(holds, All) else (holds,)
-                known = (x for x in parts if condition_variables(x) <= sizes)
-                if arm is not None:
-                    yield from _regions(arm, sizes, (*under, *known))
-        case _:
-            pass
+def _regions(kernel: Kernel) -> Iterator[tuple[Loop, list[Condition]]]:
+    """Launched grids, and what sizes tell of when they run."""
+    found = (next((y for y in a if y.kind == "grid"), x) for x, a in grids(kernel.body))
+    for region in {x.variable: x for x in found}.values():
+        around = conditions_around(kernel.body, region.variable)
+        parts = (x for c in around for x in conjuncts(c))
+        yield region, [x for x in parts if condition_variables(x) <= {*kernel.sizes}]
 
 
 class _Bounds(Struct):

@@ -39,12 +39,12 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import ge, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import loads, map_value, substitute_value, walk
+from tcsym.ir.traverse import loads, map_value, substitute_value
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.analysis.loops import children, writes_in
 from tcsym.schedule.device.held import held_buffers
-from tcsym.schedule.device.nest import Nest, is_own
+from tcsym.schedule.device.nest import Nest, is_own, new_name
 from tcsym.types import DType
 
 Part = tuple[Update, Buffer]
@@ -99,7 +99,7 @@ class _Pair(Struct, frozen=True):
             return None
         element = substitute_value(of.value, {self.first.variable: var(x.variable)})
         assert isinstance(element, Expr)
-        changed = {s.buffer for n in (x, *self.between, *self.behind) for s in _written(n)}
+        changed = {s.buffer for n in (x, *self.between, *self.behind) for s in writes_in(n)}
         if dtype_of(element) is not dtype or {r.tensor for r in loads(element)} & changed:
             return None
         if of.op == "max":
@@ -109,7 +109,7 @@ class _Pair(Struct, frozen=True):
             found = self.matched(term, term) if plain else None
             return None if found is None else self.exponentials(of, row, element, *found)
         if of.op == "add" and all(_sets_own(nest, n) for n in self.between):
-            terms = [n.value for n in _written(x)]
+            terms = [n.value for n in writes_in(x)]
             for mean in dict.fromkeys(r for v in terms for r in loads(v) if is_own(nest, r.tensor)):
                 apart = _op("sub", element, mean)
                 found = self.matched(apart, _op("mul", apart, apart))
@@ -120,25 +120,21 @@ class _Pair(Struct, frozen=True):
     def matched(self, kept: Expr, term: Expr) -> tuple[list[Update], list[Node]] | None:
         """What adds terms, and what is behind without what keeps those values; None if anything
         else is done there."""
-        found = self.sums(kept, term)
-        later = None if found is None else self.recomputed(kept, found[1])
-        return None if found is None or later is None else (found[0], later)
-
-    def sums(self, value: Expr, term: Expr) -> tuple[list[Update], set[str]] | None:
-        sums: list[Update] = []
-        kept = set[str]()
+        sums, stored = list[Update](), set[str]()
         for n in children(self.second.body):
-            if isinstance(n, Store) and _with(n.value, kept, value) == value:
-                kept.add(n.buffer)
-            elif not isinstance(n, Update) or _with(n.value, kept, value) != term:
-                return None
-            elif n.op == "add" and is_own(self.nest, n.buffer):
+            value = _with(n.value, stored, kept) if isinstance(n, Store | Update) else None
+            if isinstance(n, Store) and value == kept:
+                stored.add(n.buffer)
+            elif isinstance(n, Update) and value == term and n.op == "add":
                 sums.append(n)
             else:
                 return None
-        own = {u.buffer for u in sums} & kept
-        is_alone = len({u.buffer for u in sums}) == len(sums) and not own
-        return (sums, kept) if sums and is_alone else None
+        own = {u.buffer for u in sums}
+        is_alone = len(own) == len(sums) and not own & stored
+        if not sums or not is_alone or not all(is_own(self.nest, b) for b in own):
+            return None
+        later = self.recomputed(kept, stored)
+        return None if later is None else (sums, later)
 
     def recomputed(self, term: Expr, kept: set[str]) -> list[Node] | None:
         """What is behind, with terms in place of what kept them, until that is overwritten."""
@@ -162,14 +158,23 @@ class _Pair(Struct, frozen=True):
         lost = [b for b in left if not inside <= self.nest.kernel.buffer(b).private]
         return None if lost else out
 
+    def scalars(
+        self, of: Update, names: Sequence[str], sums: Sequence[Update]
+    ) -> tuple[Kernel, list[Buffer], list[Part]]:
+        """Numbers that each thread has for itself, then a part of each sum."""
+        kernel, made = self.nest.kernel, list[Buffer]()
+        dtype, private = kernel.buffer(of.buffer).dtype, frozenset(self.nest.variables)
+        for x in (*(f"{of.buffer}_{s}" for s in names), *(f"{u.buffer}_part" for u in sums)):
+            made.append(Buffer(new_name(kernel, x), dtype, (), "arena", private=private))
+            kernel = kernel.with_buffer(made[-1])
+        parts = list(zip(sums, made[len(names) :], strict=True))
+        return kernel, made[: len(names)], parts
+
     def exponentials(
         self, of: Update, row: Read, element: Expr, sums: Sequence[Update], later: Sequence[Node]
     ) -> Online:
-        own = _Scalars(self.nest, row.dtype)
-        new, mine, old, base, rest = map(
-            own.scalar, (f"{of.buffer}_{s}" for s in ("new", "part", "old", "base", "rest"))
-        )
-        parts = [(u, own.scalar(f"{u.buffer}_part")) for u in sums]
+        kernel, own, parts = self.scalars(of, ("new", "part", "old", "base", "rest"), sums)
+        new, mine, old, base, rest = own
         x, was, scale = _read(new), _read(old), _read(rest)
         one, grows = Const(1.0, row.dtype), Compare("gt", x, was)
 
@@ -194,7 +199,7 @@ class _Pair(Struct, frozen=True):
         )
         nothing, trips = _op("sub", row, row), extent(self.second)
         end = Branch(ge(trips, 1), block(*(replace(u, value=nothing) for u in sums)))
-        nest, loop = self.fused(own.kernel, self.between, body, later)
+        nest, loop = self.fused(kernel, self.between, body, later)
         keep = _store(old, _read(mine))
         return Online(nest, loop, first, tuple(parts), block(*start), keep, rescale, end)
 
@@ -202,11 +207,8 @@ class _Pair(Struct, frozen=True):
         self, of: Update, mean: Read, element: Expr, sums: Sequence[Update], later: Sequence[Node]
     ) -> Online:
         """Counts, differences and squares are halved on the way: a difference may overflow."""
-        own = _Scalars(self.nest, mean.dtype)
-        new, mine, count, centre, rest = map(
-            own.scalar, (f"{of.buffer}_{s}" for s in ("new", "part", "count", "mean", "rest"))
-        )
-        parts = [(u, own.scalar(f"{u.buffer}_part")) for u in sums]
+        kernel, own, parts = self.scalars(of, ("new", "part", "count", "mean", "rest"), sums)
+        new, mine, count, centre, rest = own
         x, n, c, r = (_read(b) for b in (new, count, centre, rest))
         zero, half, two = (Const(k, mean.dtype) for k in (0.0, 0.5, 2.0))
         body = block(
@@ -222,7 +224,7 @@ class _Pair(Struct, frozen=True):
         moved = _op("mul", _op("mul", n, apart), apart)
         some = Select(Compare("gt", n, zero), moved, zero, mean.dtype, eager=True)
         move = (_store(p, _op("mul", two, _op("add", _read(p), some))) for _, p in parts)
-        nest, loop = self.fused(own.kernel, (), body, later)
+        nest, loop = self.fused(kernel, (), body, later)
         scale = block(*self.between, *move)
         return Online(nest, loop, (of, mine), tuple(parts), block(*start), block(), scale, block())
 
@@ -230,23 +232,7 @@ class _Pair(Struct, frozen=True):
         self, kernel: Kernel, between: Sequence[Node], body: Node, later: Sequence[Node]
     ) -> tuple[Nest, Loop]:
         loop = replace(self.second, body=body, order="reduction")
-        *chain, last = self.nest.chain
-        inner = block(*self.before, *between, loop, *later)
-        return Nest(kernel, (*chain, replace(last, body=inner))), loop
-
-
-class _Scalars:
-    """Numbers that each thread has for itself, in the making."""
-
-    def __init__(self, nest: Nest, dtype: DType) -> None:
-        self.kernel, self.dtype, self.private = nest.kernel, dtype, frozenset(nest.variables)
-
-    def scalar(self, name: str) -> Buffer:
-        while name in {b.name for b in self.kernel.buffers}:
-            name += "_"
-        b = Buffer(name, self.dtype, (), "arena", private=self.private)
-        self.kernel = self.kernel.with_buffer(b)
-        return b
+        return self.nest.doing(block(*self.before, *between, loop, *later), kernel), loop
 
 
 def _sets_own(nest: Nest, n: Node) -> bool:
@@ -259,10 +245,6 @@ def _with(v: Value, kept: set[str], term: Value) -> Value:
     return map_value(
         v, lambda r: term if isinstance(r, Read) and r.tensor in kept else r, lambda i: i
     )
-
-
-def _written(n: Node) -> list[Store | Update]:
-    return [x for x, _ in walk(n) if isinstance(x, Store | Update)]
 
 
 def _read(b: Buffer) -> Read:

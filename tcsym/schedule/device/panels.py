@@ -147,11 +147,12 @@ def matrix_factors(
     """Of rows and of columns, if what is summed is one product of two of those types."""
     if len(terms) != 1 or terms[0].op != "add":
         return None
-    v = _uncast(terms[0].value)
+    v = terms[0].value
+    v = under_casts(v) if isinstance(v, Expr) else v
     if not isinstance(v, Binary) or v.op != "mul" or v.exact:
         return None
     sides: dict[str, Read] = {}
-    for x in map(_uncast, (v.left, v.right)):
+    for x in map(under_casts, (v.left, v.right)):
         side = _side(x, roles) if isinstance(x, Read) else None
         if side is None or not isinstance(x, Read):
             return None
@@ -160,11 +161,6 @@ def matrix_factors(
     if len(sides) != 2 or len(types) != 1 or not types <= {*of}:
         return None
     return sides[roles.rows.variable], sides[roles.columns.variable]
-
-
-def _uncast(v: Value) -> Expr:
-    assert isinstance(v, Expr)
-    return under_casts(v)
 
 
 # ---- copies
@@ -182,10 +178,8 @@ def copied_elements(kernel: Kernel, panel: Panel, roles: Roles, most: int) -> in
     if source.element_strides()[-1] != ONE:
         return 0
     whole = most // v.dtype.bytes
-    if (
-        most == MOST_COPIED
-        and rows_apart(source, v.subscripts, roles.loop(along), whole) is not None
-    ):
+    is_wide = most == MOST_COPIED  # for fewer bytes none may be whole
+    if is_wide and _rows_apart(source, v.subscripts, roles.loop(along), whole) is not None:
         return whole
     return 1 if v.dtype.bytes in COPIED_BYTES else 0
 
@@ -198,12 +192,10 @@ def aligned(kernel: Kernel, panels: Sequence[Panel], roles: Roles) -> Condition 
         if n <= 1:
             continue
         assert isinstance(p.value, Read)
-        source = kernel.buffer(p.value.tensor)
         along = roles.loop(roles.sum.variable if p.across else p.side)
-        apart = rows_apart(source, p.value.subscripts, along, n)
+        apart = at_multiples(kernel.buffer(p.value.tensor), p.value.subscripts, along, n)
         assert apart is not None
-        first = [var(phase_of(source))] if source.space == "argument" else []
-        found += [eq(mod(x, n), 0) for x in (*first, *apart, extent(along))]
+        found += (*apart, eq(mod(extent(along), n), 0))
     return all_of(found) if found else None
 
 
@@ -212,10 +204,9 @@ def stored_along(kernel: Kernel, stores: Sequence[Store], roles: Roles) -> Condi
     found: list[Condition] = []
     for x in stores:
         b = kernel.buffer(x.buffer)
-        n = MOST_COPIED // b.dtype.bytes
-        apart = rows_apart(b, x.subscripts, roles.columns, n)
-        if b.space == "argument" and apart is not None:
-            found += [eq(mod(e, n), 0) for e in (var(phase_of(b)), *apart)]
+        if b.space == "argument":
+            n = MOST_COPIED // b.dtype.bytes
+            found += at_multiples(b, x.subscripts, roles.columns, n) or ()
     return all_of(found)
 
 
@@ -224,7 +215,18 @@ def phase_of(buffer: Buffer) -> str:
     return f"{buffer.name}.phase"
 
 
-def rows_apart(
+def at_multiples(
+    source: Buffer, subscripts: Subscripts, along: Loop, n: int
+) -> list[Condition] | None:
+    """When `n` neighbours lie at multiples of n elements; None: never. It asks for a phase."""
+    apart = _rows_apart(source, subscripts, along, n)
+    if apart is None:
+        return None
+    first = [var(phase_of(source))] if source.space == "argument" else []
+    return [eq(mod(e, n), 0) for e in (*first, *apart)]
+
+
+def _rows_apart(
     source: Buffer, subscripts: Subscripts, along: Loop, n: int
 ) -> tuple[Index, ...] | None:
     """Distances that must be multiples of n for `n` neighbours to lie at such; None: none help."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tcsym.index.expr import TRUE, Condition, Index
-from tcsym.ir.device import WARP
+from tcsym.index.expr import TRUE, ZERO, Condition, Index
+from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, Operand
 
 BLOCK_THREADS = 256
 
@@ -111,6 +111,11 @@ class Tiles(Struct, frozen=True):
     copied: int
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Of a block, along its rows and columns."""
+        return {self.rows: self.block_rows, self.columns: self.block_columns}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of a block, depth, stages; rows and columns of a thread or a warp."""
         own = (getattr(self, f) for f in self.__struct_fields__[8:])
@@ -139,6 +144,10 @@ class SharedTiles(Tiles, frozen=True):
         points = self.row_points * self.column_points
         return self.block_rows * self.block_columns // points
 
+    def own(self, side: str) -> int:
+        """Points of a thread along its rows or columns."""
+        return self.row_points if side == self.rows else self.column_points
+
     def __str__(self) -> str:
         return f"{self._text()}, {self.row_points} x {self.column_points} a thread"
 
@@ -154,6 +163,16 @@ class WarpTiles(Tiles, frozen=True):
         """Of a block."""
         warps = self.block_rows // self.warp_rows * (self.block_columns // self.warp_columns)
         return warps * WARP
+
+    def operand(self, side: str) -> Operand:
+        """What its panel is in products of matrices."""
+        return "left" if side == self.rows else "right"
+
+    def own(self, side: str) -> int:
+        """Matrices of a warp along its rows or columns."""
+        if side == self.rows:
+            return self.warp_rows // TILE_ROWS
+        return self.warp_columns // TILE_COLUMNS
 
     def __str__(self) -> str:
         return f"{self._text()}, {self.warp_rows} x {self.warp_columns} a warp"
@@ -197,7 +216,7 @@ class GridCost(Struct, frozen=True):
     busy: Index
     waits: Index
     memory: Index
-    cycles: Index
+    cycles: Index = ZERO
     conflicts: int = 1
     lines: int = 1
 

@@ -61,6 +61,11 @@ class Points(Struct, frozen=True):
         column = mod(warp, beside) * WARP_COLUMNS + mod(lane, WARP_COLUMNS)
         return row * self.rows.extents[1], column * self.columns.extents[1]
 
+    def side(self, variable: str, thread: str) -> tuple[Side, Index]:
+        """Rows or columns, and where the thread's first one is."""
+        row, column = self.first(thread)
+        return (self.rows, row) if variable == self.plan.rows else (self.columns, column)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of registers for a number at each point."""
@@ -79,12 +84,12 @@ class Points(Struct, frozen=True):
 def points_of(plan: SharedTiles | WarpTiles, beside: tuple[bool, bool]) -> Points:
     """beside: some panel of the rows, of the columns, has them side by side."""
     if isinstance(plan, WarpTiles):
-        rows = Side((plan.warp_rows // TILE_ROWS, 2), (TILE_ROWS, TILE_ROWS // 2))
-        columns = Side((plan.warp_columns // TILE_COLUMNS, 2), (TILE_COLUMNS, 1))
+        rows = Side((plan.own(plan.rows), 2), (TILE_ROWS, TILE_ROWS // 2))
+        columns = Side((plan.own(plan.columns), 2), (TILE_COLUMNS, 1))
         return Points(plan, rows, columns)
     sides: list[Side] = []
-    shape = (plan.block_rows, plan.row_points), (plan.block_columns, plan.column_points)
-    for (width, count), together in zip(shape, beside, strict=True):
+    for v, together in zip((plan.rows, plan.columns), beside, strict=True):
+        width, count = plan.sizes[v], plan.own(v)
         near = min(count, NEIGHBOURS) if together else 1
         sides.append(Side((count // near, near), (width // count * near, 1)))
     return Points(plan, *sides)

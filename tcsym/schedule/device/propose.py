@@ -1,14 +1,12 @@
 """A nest -> plans for it, of those that may run at a call's sizes the cheapest is taken.
 
 A proposal looks and rewrites nothing, and says what its plans need; what they cost is for others
-(`cheapest`). Extra plans are there for who asks for them, as tuning does.
+(`cost`). Extra plans are there for who asks for them, as tuning does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import mul
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -20,6 +18,7 @@ from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
+    any_of,
     ceildiv,
     eq,
     floordiv,
@@ -27,6 +26,7 @@ from tcsym.index.expr import (
     maximum,
     minimum,
     mod,
+    negate,
     var,
 )
 from tcsym.ir.bounds import extent
@@ -35,20 +35,18 @@ from tcsym.ir.loops import Branch, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
-from tcsym.schedule.analysis.loops import chain_of, children
-from tcsym.schedule.device.carried import carried
-from tcsym.schedule.device.cheapest import asked_for, cheapest, costed
-from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, kept_bytes
+from tcsym.schedule.analysis.loops import chain_of, children, writes_in
+from tcsym.schedule.device.cost import grid_cost
+from tcsym.schedule.device.held import SUMS_BYTES, carried, held_buffers, kept_bytes
 from tcsym.schedule.device.nest import Nest, is_of_points, is_own, through_steps
 from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
     Roles,
     aligned,
+    at_multiples,
     matrix_factors,
     panels_of,
-    phase_of,
-    rows_apart,
     stored_along,
 )
 from tcsym.schedule.device.plan import (
@@ -59,6 +57,7 @@ from tcsym.schedule.device.plan import (
     SharedTiles,
     SplitSum,
     ThreadPoints,
+    Tiles,
     TurnedTiles,
     Version,
     WarpTiles,
@@ -78,7 +77,7 @@ STAYING_REGISTERS = 80  # of a thread, of one nest: all of them have room for ST
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
 WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
-MORE = (
+MORE: tuple[tuple[int, ...], ...] = (
     *((256, 128, 16, 2, 16, 8), (128, 64, 16, 2, 8, 4), (64, 128, 16, 2, 4, 8)),
     *((128, 128, 8, 3, 8, 8), (128, 128, 16, 3, 8, 8), (128, 128, 32, 2, 8, 8)),
     *((64, 64, 16, 3, 4, 4), (64, 64, 32, 2, 4, 4), (32, 64, 32, 2, 2, 4), (32, 32, 32, 3, 2, 2)),
@@ -92,25 +91,26 @@ MORE_ROWS = ((2 * WARP, 1), (2 * ROW_THREADS, 1), (WARP, 4))
 MORE_POINTS = (2, 8)
 
 
-def versions(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
-    """Of the nest, the last one for all sizes. name: of the plan that is asked for, if one is."""
-    found = cheapest(costed(nest, machine, [v for v in _all(nest, machine) if not v.is_extra]))
-    return (*asked_for(_all(nest, machine), name), *found) if name else found
-
-
-def staying(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
-    """The same for blocks that stay, whose code is that of several nests."""
-    kept = [v for v in costed(nest, machine, tuple(_all(nest, machine))) if _can_stay(v)]
-    found = cheapest([v for v in kept if not _is_extra_there(v)])
-    return (*asked_for(kept, name), *found) if name else found
+def versions(
+    nest: Nest, machine: Machine, name: str = "", stays: bool = False
+) -> tuple[Version, ...]:
+    """Of the nest, the last one for all sizes. name: of the plan that is asked for, if one is.
+    stays: for blocks that stay, whose code is that of several nests."""
+    everything = _all(nest, machine, stays)
+    found = _usable(nest, machine, [v for v in everything if not v.is_extra], stays)
+    asked = [v for v in everything if name and name in _names(v)]
+    return (*(_usable(nest, machine, asked, stays) if stays else asked), *cheapest(found))
 
 
 def unconditional(nest: Nest, machine: Machine, stays: bool) -> tuple[Version, ...]:
     """Those that may run at all sizes and addresses: what is cheapest costs no more."""
-    found = costed(nest, machine, [v for v in _all(nest, machine) if v.when == TRUE])
-    if stays:
-        return tuple(v for v in found if _can_stay(v) and not _is_extra_there(v))
-    return tuple(v for v in found if not v.is_extra)
+    found = [v for v in _all(nest, machine, stays) if v.when == TRUE and not v.is_extra]
+    return _usable(nest, machine, found, stays)
+
+
+def _names(v: Version) -> tuple[str, str]:
+    """By which it is asked for. A class alone is the name of all its plans."""
+    return v.plan.name, v.plan.name.partition(":")[0]
 
 
 def _can_stay(v: Version) -> bool:
@@ -121,20 +121,46 @@ def _can_stay(v: Version) -> bool:
     return fits and not isinstance(v.plan, SplitSum)
 
 
-def _is_extra_there(v: Version) -> bool:
-    """Tiles are small there."""
-    return v.is_extra and not isinstance(v.plan, SharedTiles)
-
-
 def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """All there are, with what they need and what they cost."""
-    return costed(nest, machine, tuple(_all(nest, machine)))
+    return _usable(nest, machine, _all(nest, machine))
 
 
-def _all(nest: Nest, machine: Machine) -> Iterator[Version]:
-    for propose in PROPOSALS:
-        yield from propose(nest, machine)
-    yield Version(ThreadPoints(nest.variables))
+def _usable(
+    nest: Nest, machine: Machine, found: Sequence[Version], stays: bool = False
+) -> tuple[Version, ...]:
+    """With their costs, without those that no multiprocessor can hold."""
+    known = {v.plan.name: v for v in found}  # that differ in their copies alone
+    costs = {name: v.cost or grid_cost(v.plan, nest, machine) for name, v in known.items()}
+    all_of_them = [replace(v, cost=costs[v.plan.name]) for v in found]
+    held = (v for v in all_of_them if v.cost is None or v.cost.resident)
+    return tuple(v for v in held if not stays or _can_stay(v))
+
+
+def cheapest(found: Sequence[Version]) -> tuple[Version, ...]:
+    """Each where none behind it would be cheaper; those of unknown cost where they say."""
+    return tuple(
+        replace(v, when=all_of((v.when, *_better(v, found[k + 1 :])))) for k, v in enumerate(found)
+    )
+
+
+def _better(v: Version, others: Sequence[Version]) -> Iterator[Condition]:
+    if v.cost is None:
+        return
+    usable: dict[Index, list[Condition]] = {}
+    for other in others:
+        if other.cost is not None and other.cost.cycles != v.cost.cycles:
+            usable.setdefault(other.cost.cycles, []).append(other.when)
+    for cycles, conditions in usable.items():
+        yield any_of((ge(cycles, v.cost.cycles), negate(any_of(conditions))))
+
+
+def _all(nest: Nest, machine: Machine, stays: bool = False) -> tuple[Version, ...]:
+    """Tiles are small where blocks stay, so those are none for extra there."""
+    found = [v for propose in PROPOSALS for v in propose(nest, machine)]
+    if stays:
+        found = [replace(v, is_extra=v.is_extra and type(v.plan) is not SharedTiles) for v in found]
+    return (*found, Version(ThreadPoints(nest.variables)))
 
 
 def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
@@ -142,46 +168,45 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     shape = tile_loops(nest)
     if shape is None:
         return
-    kernel, others = nest.kernel, [x for x in nest.chain if x not in (shape.rows, shape.columns)]
-    terms = [x for x, _ in walk(nest.body) if isinstance(x, Update)]
-    rows, columns = extent(shape.rows), extent(shape.columns)
-    panels = panels_of(kernel, terms, shape)
-    wide = aligned(kernel, panels, shape)
+    kernel, terms = nest.kernel, [x for x in writes_in(nest.body) if isinstance(x, Update)]
+    copied: list[tuple[int, Condition]] = [(min(COPIED_BYTES), TRUE)]
+    wide = aligned(kernel, panels_of(kernel, terms, shape), shape)
     if wide is not None:
         stores = [x for x in children(nest.body) if isinstance(x, Store)]
         wide = all_of((wide, stored_along(kernel, stores, shape)))
-    factors = matrix_factors(terms, shape, machine.factors)
-    matrices = factors is not None
-    loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
-    kind: type[WarpTiles] | type[SharedTiles] = WarpTiles if matrices else SharedTiles
-    usual = (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL)
-    copied = [(MOST_COPIED, wide)] if wide is not None else []
-    copied.append((min(COPIED_BYTES), TRUE))
-    plans = {}
-    for size in dict.fromkeys((*usual, *(WARPS_MORE if matrices else MORE))):
-        block_rows, block_columns, depth, stages, down, along = size
-        if factors is not None:
-            depth = depth * product_depth(factors[0].dtype) // product_depth(DType.FLOAT16)
-        tile = block_rows, block_columns, depth, stages, MOST_COPIED, down, along
-        plans[kind(*loops, *tile)] = size not in usual
-    usual_plans = [plan for plan, is_extra in plans.items() if not is_extra]
+        copied.insert(0, (MOST_COPIED, wide))
+    plans, usual = _tile_plans(shape, matrix_factors(terms, shape, machine.factors))
     if len(terms) == 1:
         for plan in reversed(plans):
-            blocks = ceildiv(rows, plan.block_rows) * ceildiv(columns, plan.block_columns)
-            blocks = reduce(mul, map(extent, others), blocks)
-            each, needed = _parts(plan.depth, extent(shape.sum), blocks, machine)
+            each, needed = _parts(plan, extent(shape.sum), nest.blocks(plan.sizes), machine)
             for most, holds in copied:
                 split = SplitSum(replace(plan, copied=most), each)
-                when = all_of((needed, holds))
-                yield Version(split, when, is_extra=plan != usual_plans[-1])
-    for plan, is_extra in plans.items():
+                yield Version(split, all_of((needed, holds)), is_extra=plan != usual[-1])
+    for plan in plans:
         for most, holds in copied:
-            yield Version(replace(plan, copied=most), holds, is_extra=is_extra)
+            yield Version(replace(plan, copied=most), holds, is_extra=plan not in usual)
 
 
-def _parts(depth: int, terms: Index, blocks: Index, machine: Machine) -> tuple[Index, Condition]:
+def _tile_plans(
+    x: Roles, factors: tuple[Read, Read] | None
+) -> tuple[list[SharedTiles | WarpTiles], list[SharedTiles | WarpTiles]]:
+    """All, and those that are no extra ones. factors: of products by matrices, if they are such."""
+    loops = (x.rows.variable, x.columns.variable, x.sum.variable)
+    kind: type[WarpTiles] | type[SharedTiles] = SharedTiles if factors is None else WarpTiles
+    usual, more = (LARGE, SMALL), MORE
+    deepest = step = product_depth(DType.FLOAT16)
+    if factors is not None:
+        usual, more, step = (WARPS_LARGE, WARPS_SMALL), WARPS_MORE, product_depth(factors[0].dtype)
+    plans: list[SharedTiles | WarpTiles] = []
+    for rows, columns, depth, stages, *own in dict.fromkeys((*usual, *more)):
+        tile = rows, columns, depth * step // deepest, stages, MOST_COPIED
+        plans.append(kind(*loops, *tile, *own))
+    return plans, plans[: len({*usual})]
+
+
+def _parts(plan: Tiles, terms: Index, blocks: Index, machine: Machine) -> tuple[Index, Condition]:
     """Terms of each part of a long sum that keep all multiprocessors busy, where blocks do not."""
-    panels = ceildiv(terms, depth)
+    panels, depth = ceildiv(terms, plan.depth), plan.depth
     parts = minimum(MOST_PARTS, maximum(1, floordiv(machine.workers, blocks)))
     return floordiv(panels + parts - 1, parts) * depth, ge(panels, 2)
 
@@ -191,29 +216,28 @@ def tile_loops(nest: Nest) -> Roles | None:
 
     One sum, or several in one nest of loops, in private elements that nothing else adds to.
     """
-    kernel, body = nest.kernel, children(nest.body)
+    body = children(nest.body)
     sums = [x for x in body if isinstance(x, Loop)]
     if len(nest.chain) < 2 or len(sums) != 1 or not _starts_with_stores(body, sums[0]):
         return None
     around = chain_of(sums[0])
-    inside = around[-1].body
-    outside = {*nest.variables}
-    if any(x.order != "reduction" for x in around) or not _are_apart(around, outside):
+    terms = children(around[-1].body)
+    if any(x.order != "reduction" for x in around) or not _are_apart(around, {*nest.variables}):
         return None
-    if not all(isinstance(x, Update) for x in children(inside)):
+    if not all(isinstance(x, Update) for x in terms):
         return None
-    own = {x.buffer for x in children(inside) if isinstance(x, Update)}
     if any(any(r.checked) or r.unwritten for r in _reads(nest.body)):
         return None
-    roles = contraction_roles(kernel, Band(nest.chain, nest.body))
+    roles = contraction_roles(nest.kernel, Band(nest.chain, nest.body))
     if roles is None or roles.rows is None:
         return None
+    own = {x.buffer for x in writes_in(around[-1].body)}
     if not all(is_of_points(nest, b, roles.rows, roles.columns) for b in own):
         return None
     known = [x for x in around if extent(x).as_int() is None]
     long = [x for x in known if _is_alone(nest.body, x.variable)]
     total = (long or known or [around[-1]])[-1]
-    return Roles(_loop(nest, roles.rows), _loop(nest, roles.columns), total)
+    return Roles(nest.loop(roles.rows), nest.loop(roles.columns), total)
 
 
 def _is_alone(n: Node, variable: str) -> bool:
@@ -234,13 +258,7 @@ def _are_apart(loops: tuple[Loop, ...], outside: set[str]) -> bool:
 
 
 def _reads(n: Node) -> Iterator[Read]:
-    for x, _ in walk(n):
-        if isinstance(x, Store | Update):
-            yield from loads(x.value)
-
-
-def _loop(nest: Nest, variable: str) -> Loop:
-    return next(x for x in nest.chain if x.variable == variable)
+    return (r for x in writes_in(n) for r in loads(x.value))
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
@@ -302,11 +320,10 @@ def _neighbours(nest: Nest, n: int) -> Condition | None:
         if any(a.checked) or step not in (ZERO, ONE):
             return None
         if step == ONE and b.space in ("argument", "arena"):
-            apart = rows_apart(b, a.subscripts, last, n)
+            apart = at_multiples(b, a.subscripts, last, n)
             if apart is None:
                 return None
-            first = [var(phase_of(b))] if b.space == "argument" else []
-            found += [eq(mod(e, n), 0) for e in (*first, *apart)]
+            found += apart
     return all_of((*found, eq(mod(extent(last), n), 0))) if found else None
 
 
@@ -331,28 +348,19 @@ def _is_shareable(nest: Nest, loop: Loop) -> bool:
     if loop.order == "sequential":
         return False
     for x, around in walk(loop.body):
-        if isinstance(x, Update) and not _moves(nest, x, loop, around):
+        if isinstance(x, Update) and not _moves(nest, x, loop):
             if loop.order != "reduction" or around or not is_own(nest, x.buffer):
                 return False
-            read = {r.tensor for y in _statements(loop.body) for r in loads(y.value)}
-            if x.buffer in read:
+            if x.buffer in {r.tensor for r in _reads(loop.body)}:
                 return False
-        elif isinstance(x, Branch) or _sets_scalar(nest, x, loop, around):
+        elif isinstance(x, Store) and is_own(nest, x.buffer) and not _moves(nest, x, loop):
+            return False  # which the last iteration would decide
+        elif isinstance(x, Branch):
             return False
     return True
 
 
-def _sets_scalar(nest: Nest, x: Node, loop: Loop, around: tuple[Loop, ...]) -> bool:
-    """A store to a scalar of the row, which the last iteration would decide."""
-    own = isinstance(x, Store) and is_own(nest, x.buffer)
-    return isinstance(x, Store) and own and not _moves(nest, x, loop, around)
-
-
-def _statements(n: Node) -> Iterator[Store | Update]:
-    return (x for x, _ in walk(n) if isinstance(x, Store | Update))
-
-
-def _moves(nest: Nest, x: Store | Update, loop: Loop, around: tuple[Loop, ...]) -> bool:
+def _moves(nest: Nest, x: Store | Update, loop: Loop) -> bool:
     """Each iteration of the loop has elements of its own: private ones, or others by subscript."""
     if loop.variable in nest.kernel.buffer(x.buffer).private:
         return True

@@ -6,7 +6,7 @@ warps, then through shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,19 +14,37 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Binary, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, ge, index, lt, mod, var
 from tcsym.index.values import product_of, substitute
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import extent, iteration
 from tcsym.ir.device import WARP, Barrier
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, block, conditional
-from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import children, loops_in
-from tcsym.schedule.device.carried import Carried, carried
-from tcsym.schedule.device.grid import Applied, Grid, at_iteration
-from tcsym.schedule.device.held import ELEMENT, Held, held_buffers, places_of
-from tcsym.schedule.device.nest import Nest, is_own, through_steps
-from tcsym.schedule.device.online import Online, online
+from tcsym.schedule.analysis.loops import children, loops_in, writes_in
+from tcsym.schedule.device.held import ELEMENT, Held, carried, held_buffers, places_of
+from tcsym.schedule.device.nest import Applied, Grid, Nest, at_iteration, is_own, through_steps
+from tcsym.schedule.device.online import Online, Part, online
 from tcsym.schedule.device.plan import BlockRows, OnlineRows, SharedRows
+
+
+class Row(Struct, frozen=True):
+    """A nest as a plan of rows has it. fills: what states are before the first step. held: buffers
+    of which threads keep elements. online: the loop in place of two, if there is one."""
+
+    nest: Nest
+    fills: tuple[Loop, ...] = ()
+    held: frozenset[str] = frozenset()
+    online: Online | None = None
+
+
+def rows_of(plan: BlockRows, nest: Nest) -> Row:
+    """By the plan, which was proposed for it."""
+    nest = through_steps(nest)
+    if plan.held:
+        state = carried(nest)
+        return Row(state.nest, state.fills, held_buffers(state.nest))
+    made = online(nest) if isinstance(plan, OnlineRows) else None
+    return Row(nest if made is None else made.nest, online=made)
 
 
 def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
@@ -43,23 +61,18 @@ class _Rows(Struct):
     shared: frozenset[str] = frozenset()
 
     def applied(self) -> Applied:
-        grid, rows = self.grid, self.plan.rows
-        grid.nest = through_steps(grid.nest)
-        state = carried(grid.nest) if self.plan.held else Carried(grid.nest)
-        grid.nest = state.nest
-        held = held_buffers(grid.nest) if self.plan.held else frozenset()
-        made = online(grid.nest) if isinstance(self.plan, OnlineRows) else None
-        grid.nest = grid.nest if made is None else made.nest
-        self.keep_between_phases(held)
-        taken = Held(grid.nest, self.places(held))
-        self.shared = _met(grid.nest) - held
+        grid, rows, row = self.grid, self.plan.rows, rows_of(self.plan, self.grid.nest)
+        grid.nest = row.nest
+        self.keep_between_phases(row.held)
+        taken = Held(grid.nest, self.places(row.held))
+        self.shared = _met(grid.nest) - row.held
         chain, scan = grid.nest.rows, grid.nest.steps
         total = product_of(map(extent, chain))
-        first = [n for x in state.fills for n in self.phase(x, -1, taken)]
+        first = [n for x in row.fills for n in self.phase(x, -1, taken)]
         phases: list[Node] = []
         for k, x in enumerate(children(grid.nest.body)):
-            if made is not None and x is made.loop:
-                phases += self.online(made, k, taken)
+            if row.online is not None and x is row.online.loop:
+                phases += self.online(row.online, k, taken)
             else:
                 phases += self.phase(x, k, taken)
         if rows > 1:
@@ -92,12 +105,7 @@ class _Rows(Struct):
         if not isinstance(n, Loop):
             return n
         row = var(self.outer) * self.plan.rows + floordiv(var(n.variable), self.plan.width)
-        left = total - var(self.outer) * self.plan.rows
-        at = dict[str, Index]()
-        for x in reversed(self.grid.nest.rows):
-            count = extent(x)
-            at[x.variable] = x.lower + (row if x is self.grid.nest.top else mod(row, count))
-            row = floordiv(row, count)
+        left, at = total - var(self.outer) * self.plan.rows, iteration(self.grid.nest.rows, row)
         body = substitute_node(self.grid.copied(n.body), at)
         there = lt(floordiv(var(n.variable), self.plan.width), left)
         return replace(n, body=Branch(there, body))
@@ -125,22 +133,21 @@ class _Rows(Struct):
         """What the threads do of one part of the row, and a barrier."""
         if isinstance(x, Store):
             threads = self.threads()
-            if is_own(self.grid.nest, x.buffer):
-                return [replace(threads, body=x), *self.meet(x)]
-            alone = Branch(eq(self.lane(threads), 0), x)
-            return [replace(threads, body=alone), *self.meet(x)]
+            own = is_own(self.grid.nest, x.buffer)
+            body: Node = x if own else Branch(eq(self.lane(threads), 0), x)
+            return [replace(threads, body=body), *self.meet(x)]
         assert isinstance(x, Loop)
         read, x = read_ends(x)
         threads = self.threads()
-        sums = [u for u, _ in walk(x.body) if isinstance(u, Update) and self.is_sum(u, x)]
-        parts = {u.buffer: self.register(u.buffer, "part") for u in sums}
+        sums = [u for u in writes_in(x.body) if isinstance(u, Update) and self.is_sum(u, x)]
+        parts = {u.buffer: (u, self.register(u.buffer, "part")) for u in sums}
         body = map_node(x.body, lambda u: _into(u, parts))
         steps = self.steps(replace(x, body=body), threads, number, held)
         for value in reversed(read):
             steps = replace(value, body=steps)
-        first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in _of(sums, parts)]
+        first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in parts.values()]
         out: list[Node] = [replace(threads, body=block(*first, steps))]
-        out += [y for u, p in _of(sums, parts) for y in self.combined(u, p)]
+        out += [y for u, p in parts.values() for y in self.combined(u, p)]
         is_told = sums and self.plan.width > WARP  # a barrier stands between warps and their sum
         return out if is_told else [*out, *self.meet(x)]
 
@@ -254,11 +261,7 @@ def read_ends(x: Loop) -> tuple[list[Loop], Loop]:
     return read, x
 
 
-def _into(u: Node, parts: Mapping[str, Buffer]) -> Node:
+def _into(u: Node, parts: Mapping[str, Part]) -> Node:
     if isinstance(u, Update) and u.buffer in parts:
-        return replace(u, buffer=parts[u.buffer].name, subscripts=())
+        return replace(u, buffer=parts[u.buffer][1].name, subscripts=())
     return u
-
-
-def _of(sums: Sequence[Update], parts: Mapping[str, Buffer]) -> list[tuple[Update, Buffer]]:
-    return [(u, parts[u.buffer]) for u in {u.buffer: u for u in sums}.values()]

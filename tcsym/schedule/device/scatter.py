@@ -4,7 +4,7 @@ Where no order of the terms can be seen, a thread for each term updates elements
 those of copies where too many would meet at one. Else no two threads may add to one element, and
 each adds in the order of the text, so that results are the same in every call: threads own columns
 d of rows, `G[id[j], d] += Y[j, d]`, and go through all of them, or own elements and look for
-theirs; where there are many terms they are sorted (`sort`).
+theirs; where there are many terms they are sorted, in the order of the text, for ragged sums.
 """
 
 from __future__ import annotations
@@ -15,24 +15,36 @@ from itertools import takewhile
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
-from tcsym.index.expr import ZERO, Index, floordiv, maximum, minimum, mod, var
+from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, maximum, minimum, mod, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import is_atomic
-from tcsym.ir.loops import Block, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block, given
 from tcsym.ir.traverse import map_node, position_loads
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (
     chain_of,
+    in_loops,
     loops_around,
     loops_in,
     position_in,
+    replace_loop,
     statements_in,
 )
 from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.combine.accumulate import accumulate_privately
+from tcsym.schedule.device.nest import at_iteration
+from tcsym.schedule.version.versioning import duplicate
+from tcsym.types import DType
 
+MOST_PARTS = 1024
+PART_TERMS = 32  # of a part, at least
+COUNTS = 4  # of all parts for each term, at most
+CHUNK = 256  # elements that one thread adds up
+
+I64 = DType.INT64
 MOST_COPIES = 256
 COPY_TERMS = 16
 
@@ -85,9 +97,8 @@ def at_once(kernel: Kernel, loop: Loop) -> Loop | None:
         return None
     if not is_atomic(s.update.op, kernel.buffer(s.update.buffer).dtype):
         return None
-    node = s.at_positions(replace(s.update, atomic=True))
-    for x in reversed((*s.terms, *s.columns)):
-        node = replace(x, order="parallel", body=node)
+    chain = [replace(x, order="parallel") for x in (*s.terms, *s.columns)]
+    node = in_loops(chain, s.at_positions(replace(s.update, atomic=True)))
     assert isinstance(node, Loop)
     return node
 
@@ -127,9 +138,8 @@ def _updating(loop: Loop, update: Update) -> Loop:
 
 
 def _box(variables: Sequence[str], shape: Sequence[Index], body: Node) -> Node:
-    for v, n in reversed(list(zip(variables, shape, strict=True))):
-        body = Loop(v, ZERO, n, body, "serial", "parallel")
-    return body
+    extents = zip(variables, shape, strict=True)
+    return in_loops([Loop(v, ZERO, n, body, "serial", "parallel") for v, n in extents], body)
 
 
 def owned(loop: Loop, names: Names) -> Loop | None:
@@ -148,11 +158,9 @@ def owned(loop: Loop, names: Names) -> Loop | None:
         mine = replace(found, lower=var(element), upper=var(element) + 1)
         body = _with(loop, found, mine)
         return Loop(element, found.lower, found.upper, body, "serial", "parallel")
-    first, *others = columns
-    node = _with(loop, found, replace(found, body=rest))
-    for x in reversed(others):
-        node = replace(x, body=node)
-    return replace(first, body=node)
+    node = in_loops(columns, _with(loop, found, replace(found, body=rest)))
+    assert isinstance(node, Loop)
+    return node
 
 
 def _columns(found: Loop) -> tuple[tuple[Loop, ...], Node]:
@@ -174,10 +182,141 @@ def _adds(node: Node) -> bool:
 
 def _with(node: Node, old: Loop, new: Node) -> Node:
     """`node` with `new` in the place of `old`."""
-    match node:
-        case Loop():
-            return new if node is old else replace(node, body=_with(node.body, old, new))
-        case Block(body):
-            return block(*(_with(x, old, new) for x in body))
-        case _:
-            return node
+    return replace_loop(node, old.variable, lambda _: new)
+
+
+# ---- sorted
+
+
+def sorted_terms(s: Scatter, kernel: Kernel, names: Names) -> tuple[Kernel, Node]:
+    """Several nests, in order, for many terms; `s` is used up.
+
+        count[p, e]   how many terms of part p have position e                  by threads for p
+        first[e]      where terms of e begin; count: where those of p do there  sums of counts
+        order[q]      the q-th term                                             by threads for p
+        G[e, d] += sum over q in first[e]:first[e] + total[e] of term order[q]  by threads for e, d
+
+    How many parts there are follows from sizes alone, so results are the same in every call.
+    """
+    return _Sort(s, kernel, names).run()
+
+
+class _Sort:
+    """The nests in the making. place: of a position among all `elements`."""
+
+    def __init__(self, s: Scatter, kernel: Kernel, names: Names) -> None:
+        self.s, self.kernel, self.names = s, kernel, names
+        self.place, self.elements = ZERO, ONE
+        for x in s.positions:
+            self.place = self.place * extent(x) + var(x.variable) - x.lower
+            self.elements = self.elements * extent(x)
+        few = floordiv(s.count * COUNTS, maximum(1, self.elements))
+        most = minimum(MOST_PARTS, floordiv(s.count, PART_TERMS), few)
+        self.parts = maximum(1, most)
+        self.count = self.buffer("counts", self.parts, self.elements)
+        self.total, self.first = (self.buffer(x, self.elements) for x in ("totals", "firsts"))
+        self.order = self.buffer("order", s.count)
+
+    def run(self) -> tuple[Kernel, Node]:
+        nests = (self.counted(), *self.summed(), self.ordered(), self.added())
+        return self.kernel, block(*nests)
+
+    # ---- nests
+
+    def counted(self) -> Node:
+        part, e = self.names.fresh("part"), self.names.fresh("element")
+        zero = Store(self.count, (var(part), var(e)), Const(0, I64))
+        clear = self.loop(part, self.parts, self.loop(e, self.elements, zero))
+        own = self.names.fresh("part")
+        one = Update(self.count, (var(own), self.place), "add", Const(1, I64))
+        return block(clear, self.loop(own, self.parts, self.of_part(own, one)))
+
+    def summed(self) -> tuple[Node, ...]:
+        """Terms before those of each part and element: of an element, of chunks of them, of all."""
+        names, chunks = self.names, ceildiv(self.elements, CHUNK)
+        sums, bases = self.buffer("sums", chunks), self.buffer("bases", chunks)
+        e, i, j = (names.fresh("element") for _ in range(3))
+        c, d, f = (names.fresh("chunk") for _ in range(3))
+        p = names.fresh("part")
+        parts = replace(self.loop(p, self.parts, block()), order="sequential")
+        every = replace(self.loop(d, chunks, block()), order="sequential")
+        counts = self.read(self.count, var(p), var(e))
+        zero, base = Const(0, I64), self.read(bases, var(f))
+        total, again = (self.read(self.total, var(x)) for x in (i, j))
+        of_element = self.running(parts, e, counts, zero, self.count, self.total)
+        of_chunk = self.running(self.chunk(i, c), c, total, zero, "", sums)
+        of_chunks = self.running(every, "", self.read(sums, var(d)), zero, bases)
+        of_all = self.running(self.chunk(j, f), f, again, base, self.first)
+        return (
+            self.loop(e, self.elements, of_element),
+            self.loop(c, chunks, of_chunk),
+            of_chunks,
+            self.loop(f, chunks, of_all),
+        )
+
+    def running(
+        self, loop: Loop, own: str, what: Read, start: Expr, before: str, total: str = ""
+    ) -> Node:
+        """The sum of `what`, from `start` on. It is stored to `before` in front of each step, to
+        `total` behind the last, where these have names. own: the loop around."""
+        run, old = self.scalar("run", own), self.scalar("old", own, loop.variable)
+        kept = Store(before, tuple(x for x in what.subscripts if isinstance(x, Index)), run)
+        add = Update(run.tensor, (), "add", old)
+        step = block(Store(old.tensor, (), what), *[kept] * bool(before), add)
+        end = [Store(total, (var(own),), run)] if total else []
+        return block(Store(run.tensor, (), start), replace(loop, body=step), *end)
+
+    def ordered(self) -> Node:
+        own, term, q = (self.names.fresh(x) for x in ("part", "term", "place"))
+        before = self.read(self.count, var(own), self.place)
+        place = Binary("add", self.read(self.first, self.place), before, I64)
+        one = Update(self.count, (var(own), self.place), "add", Const(1, I64))
+        kept = given(q, place, Store(self.order, (var(q),), IndexValue(var(term), I64)))
+        return self.loop(own, self.parts, self.of_part(own, block(kept, one), term))
+
+    def added(self) -> Node:
+        s, names = self.s, ("first", "total", "place", "term")
+        lo, n, q, t = map(self.names.fresh, names)
+        node = given(t, self.read(self.order, var(q)), at_iteration(s.terms, var(t), s.rest))
+        node = Loop(q, var(lo), var(lo) + var(n), node, "serial", "reduction")
+        node = given(n, self.read(self.total, self.place), node)
+        node = given(lo, self.read(self.first, self.place), node)
+        chain = [replace(x, at=None, order="parallel") for x in (*s.positions, *s.columns)]
+        whole = replace(self.kernel, body=in_loops(chain, node))
+        alone = accumulate_privately(whole, self.names)
+        self.kernel = replace(alone, body=self.kernel.body)
+        return alone.body
+
+    # ---- parts of them
+
+    def of_part(self, part: str, leaf: Node, term: str = "") -> Node:
+        """`leaf` at the position of each term of a part, in their order."""
+        n, term = (
+            floordiv(self.s.count + self.parts - 1, self.parts),
+            term or self.names.fresh("term"),
+        )
+        first = var(part) * n
+        at_term = at_iteration(self.s.terms, var(term), self.s.at_positions(leaf))
+        last = minimum(self.s.count, first + n)
+        self.kernel, body, _ = duplicate(self.kernel, at_term, self.names)
+        return Loop(term, first, last, body)
+
+    def chunk(self, element: str, chunk: str) -> Loop:
+        first = var(chunk) * CHUNK
+        return Loop(element, first, minimum(self.elements, first + CHUNK), block())
+
+    def loop(self, v: str, n: Index, body: Node) -> Loop:
+        return Loop(v, ZERO, n, body, "serial", "parallel")
+
+    def buffer(self, name: str, *shape: Index) -> str:
+        b = Buffer(self.names.fresh(name), I64, shape, "arena")
+        self.kernel = self.kernel.with_buffer(b)
+        return b.name
+
+    def scalar(self, name: str, *private: str) -> Read:
+        b = Buffer(self.names.fresh(name), I64, (), "arena", private=frozenset(private) - {""})
+        self.kernel = self.kernel.with_buffer(b)
+        return Read(b.name, (), I64)
+
+    def read(self, buffer: str, *subscripts: Index) -> Read:
+        return Read(buffer, subscripts, I64)

@@ -51,7 +51,8 @@ from tcsym.ir.device import (
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, block, conditional
 from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.device.grid import Grid
+from tcsym.schedule.analysis.loops import in_loops
+from tcsym.schedule.device.nest import Grid
 from tcsym.schedule.device.panels import (
     Contraction,
     Panel,
@@ -61,7 +62,7 @@ from tcsym.schedule.device.panels import (
     unstaged,
 )
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
-from tcsym.schedule.device.points import NEIGHBOURS, Points, Side
+from tcsym.schedule.device.points import NEIGHBOURS, Points
 
 PADDING = 16  # bytes
 
@@ -117,13 +118,6 @@ class Tiles(Struct, frozen=True):
             n = conditional(self.inside(row, column), n)
         return nested(loops, extents, n)
 
-    def side(self, variable: str, thread: str) -> tuple[Side, Index]:
-        """Rows or columns, and where the thread's first one is."""
-        row, column = self.points.first(thread)
-        if variable == self.plan.rows:
-            return self.points.rows, row
-        return self.points.columns, column
-
     def inside(self, row: Index, column: Index) -> Condition:
         return all_of((lt(row, self.roles.rows.upper), lt(column, self.roles.columns.upper)))
 
@@ -131,25 +125,24 @@ class Tiles(Struct, frozen=True):
         """Temporaries of a point at their places."""
         return _placed(n, dict.fromkeys(self.registers, place))
 
-    def staged(self, panels: Sequence[Panel]) -> tuple[Staged, ...]:
-        return tuple(self._staged(p) for p in panels)
-
-    def _staged(self, p: Panel) -> Staged:
+    def staged(self, p: Panel) -> Staged:
         plan = self.plan
-        width = plan.block_rows if p.side == plan.rows else plan.block_columns
-        rows, columns = (width, plan.depth) if p.across else (plan.depth, width)
-        padding = padding_of(plan, p) // p.dtype.bytes
-        buffer = self.grid.shared("panel", p.dtype, plan.stages, rows, columns + padding)
+        rows, columns, pitch = panel_shape(plan, p)
+        buffer = self.grid.shared("panel", p.dtype, plan.stages, rows, pitch)
         n = copied_elements(self.grid.nest.kernel, p, self.roles, plan.copied)
         fits = n > 0 and columns % n == 0  # no copy is longer than a row
         return Staged(p, buffer, rows, columns, n if fits else 0)
 
 
-def padding_of(plan: SharedTiles | WarpTiles, p: Panel) -> int:
-    """Bytes between rows of a panel of which a warp reads several at once, by different banks."""
+def panel_shape(plan: SharedTiles | WarpTiles, p: Panel) -> tuple[int, int, int]:
+    """Rows and columns of a panel, and elements from one row to the next: more than columns where
+    a warp reads several rows at once, which so lie in different banks."""
+    padding = PADDING if lies_in_rows(p) else 2 * PADDING
     if not p.across and not isinstance(plan, WarpTiles):
-        return 0
-    return PADDING if p.across or p.dtype.bytes == 2 else 2 * PADDING
+        padding = 0
+    width = plan.sizes[p.side]
+    rows, columns = (width, plan.depth) if p.across else (plan.depth, width)
+    return rows, columns, columns + padding // p.dtype.bytes
 
 
 def lies_in_rows(p: Panel) -> bool:
@@ -227,11 +220,7 @@ class Sum(Struct, frozen=True):
             self.use(panel),
         )
         n = block(*first, Loop(panel, ZERO, panels, inside, "serial", "reduction"))
-        if others:
-            n = block(n, self.wait(0), Barrier())
-        for x in reversed(others):
-            n = replace(x, body=n)
-        return n
+        return in_loops(others, block(n, self.wait(0), Barrier()) if others else n)
 
     def wait(self, pending: int) -> Node:
         return replace(self.tiles.threads(), body=WaitCopies(pending))
@@ -288,7 +277,7 @@ class Sum(Struct, frozen=True):
         kept: dict[Expr, Read] = {}
         loads: list[Node] = []
         for s in self.staged:
-            side, first = tiles.side(s.panel.side, thread)
+            side, first = tiles.points.side(s.panel.side, thread)
             b = tiles.grid.register("operand", s.panel.dtype, side.count)
             kept[s.panel.value] = Read(b.name, (ZERO,), s.panel.dtype)
             loops = [tiles.grid.names.fresh(s.panel.side) for _ in side.extents]

@@ -17,17 +17,15 @@ from operator import add
 from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Condition, Index, all_of, ceildiv, ge, maximum, minimum, var
-from tcsym.index.values import product_of
-from tcsym.ir.bounds import extent, relax, trip_bound
+from tcsym.ir.bounds import relax, trip_bound
 from tcsym.ir.device import STAYING, Barrier, GridBarrier
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, block
 from tcsym.ir.traverse import grids, map_node, walk
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import children, loops_in, outermost_loops
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.device.grid import at_iteration
-from tcsym.schedule.device.grid_cost import EXCHANGE
-from tcsym.schedule.device.nest import Nest, nest_of
+from tcsym.schedule.device.cost import EXCHANGE
+from tcsym.schedule.device.nest import Nest, at_iteration, is_parallel, nest_of
 from tcsym.schedule.device.plan import (
     BlockSteps,
     GridSteps,
@@ -49,7 +47,7 @@ def separate_nests(kernel: Kernel, names: Names) -> Kernel:
         if not isinstance(scan, Loop) or not scan.is_steps or around:
             continue
         for top in outermost_loops(scan.body):
-            if top.order == "parallel" and top.kind == "serial":
+            if is_parallel(top) and top.kind == "serial":
                 groups = _groups(nest_of(kernel, top).body)
                 if len(groups) > 1 and any(_has_deep_points(x) for x in groups):
                     kernel = distribute(kernel, top.variable, groups, names).kernel
@@ -59,18 +57,14 @@ def separate_nests(kernel: Kernel, names: Names) -> Kernel:
 def _groups(body: Node) -> tuple[Node, ...]:
     """Parallel loops, and what is between them."""
     out: list[Node] = []
-    for is_nest, run in groupby(children(body), key=_is_nest):
+    for is_nest, run in groupby(children(body), key=is_parallel):
         nodes = tuple(run)
         out += nodes if is_nest else [block(*nodes)]
     return tuple(out)
 
 
-def _is_nest(n: Node) -> bool:
-    return isinstance(n, Loop) and n.order == "parallel"
-
-
 def _has_deep_points(n: Node) -> bool:
-    return isinstance(n, Loop) and _is_nest(n) and bool(loops_in(n.body))
+    return is_parallel(n) and bool(loops_in(n.body))
 
 
 def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
@@ -92,38 +86,37 @@ def _is_cheaper(x: Stepped, others: Sequence[Stepped]) -> Condition:
 
 def _launched(kernel: Kernel, scan: Loop, machine: Machine) -> Index | None:
     """One by one, or as a graph, whichever is quicker."""
-    unit = machine.multiprocessor
-    assert unit is not None
-    in_graph = replace(machine, multiprocessor=replace(unit, launch=unit.node))
+    in_graph = _with(machine, launch=machine.unit.node)
     each, nodes = (_cycles(kernel, scan, m, False) for m in (machine, in_graph))
-    return None if each is None or nodes is None else minimum(each, nodes + unit.launch)
+    return None if each is None or nodes is None else minimum(each, nodes + machine.unit.launch)
 
 
 def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
     kernel, outside = rows_outside(kernel, scan)
     if outside is scan:
         return
-    nest, unit = nest_of(kernel, outside), machine.multiprocessor
-    assert unit is not None
+    nest = nest_of(kernel, outside)
     yield Stepped(ThreadSteps(scan.variable, nest.variables), _least(nest, machine, False))
     step = _cycles(kernel, nest.body, alone(machine), True)
-    rows = product_of(map(extent, nest.chain))
-    whole = None if step is None else ceildiv(rows, machine.workers) * step + unit.launch
-    yield Stepped(BlockSteps(scan.variable, nest.variables), whole)
+    if step is not None:
+        step = ceildiv(nest.points, machine.workers) * step + machine.unit.launch
+    yield Stepped(BlockSteps(scan.variable, nest.variables), step)
 
 
 def _of_grid(kernel: Kernel, scan: Loop, machine: Machine) -> Stepped:
-    unit, steps = machine.multiprocessor, _cycles(kernel, scan, together(machine), True)
-    assert unit is not None
-    whole = None if steps is None else steps + 2 * unit.launch
+    steps = _cycles(kernel, scan, together(machine), True)
+    whole = None if steps is None else steps + 2 * machine.unit.launch
     return Stepped(GridSteps(scan.variable), whole)
+
+
+def _with(machine: Machine, **facts: int) -> Machine:
+    """With other facts of its multiprocessors."""
+    return replace(machine, multiprocessor=replace(machine.unit, **facts))
 
 
 def together(machine: Machine) -> Machine:
     """What blocks that stay have: room for few, and barriers in place of launches."""
-    unit = machine.multiprocessor
-    assert unit is not None
-    return replace(machine, multiprocessor=replace(unit, blocks=STAYING, launch=unit.barrier))
+    return _with(machine, blocks=STAYING, launch=machine.unit.barrier)
 
 
 def alone(machine: Machine) -> Machine:
@@ -131,17 +124,15 @@ def alone(machine: Machine) -> Machine:
     memory is the cache that holds what the step before has read, and barriers in place of launches.
     What nests share is alive in all of them, so there is none for tiles.
     """
-    unit = machine.multiprocessor
-    assert unit is not None
-    own = replace(unit, blocks=1, memory_bytes=unit.l2_bytes, launch=EXCHANGE)
+    own = _with(machine, blocks=1, memory_bytes=machine.unit.l2_bytes, launch=EXCHANGE)
     levels = tuple(replace(x, bytes=x.bytes * (x.name != "shared")) for x in machine.levels)
-    return replace(machine, workers=1, levels=levels, multiprocessor=own)
+    return replace(own, workers=1, levels=levels)
 
 
 def _cycles(kernel: Kernel, n: Node, machine: Machine, stays: bool) -> Index | None:
     """Of host code; None: they are not known. stays: its grids are run by blocks that stay."""
     match n:
-        case Loop() if n.order == "parallel":
+        case Loop() if is_parallel(n):
             return _least(nest_of(kernel, n), machine, stays)
         case Loop() if n.is_steps and n.at is None:
             trips = relax(trip_bound(n), frozenset(kernel.sizes), True)
@@ -186,9 +177,8 @@ def in_block(nest: Nest, outer: str, scan: Node) -> tuple[Kernel, Loop]:
         own = b.space == "shared" or b.private & threads
         private = b.private | {outer} if own and b.private else b.private - rows
         kernel = kernel.with_buffer(replace(b, private=private))
-    total = product_of(map(extent, nest.chain))
     body = at_iteration(nest.chain, var(outer), map_node(scan, _in_order))
-    return kernel, Loop(outer, ZERO, total, body, "block", "parallel")
+    return kernel, Loop(outer, ZERO, nest.points, body, "block", "parallel")
 
 
 def _in_order(n: Node) -> Node:

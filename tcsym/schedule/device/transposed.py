@@ -19,8 +19,7 @@ from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, block
 from tcsym.ir.traverse import certain_loads, loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import stride, subscript_variables
-from tcsym.schedule.device.grid import Applied, Grid
-from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.nest import Applied, Grid, Nest
 from tcsym.schedule.device.plan import BLOCK_THREADS, TurnedTiles
 from tcsym.schedule.device.staged import nested
 
@@ -53,16 +52,20 @@ def _lies_along(nest: Nest, x: Read | Store, v: str) -> bool:
     return b.space in ("argument", "arena") and stride(b, x.subscripts, v) == ONE
 
 
-def in_tiles(nest: Nest) -> tuple[Node, Node, tuple[Buffer, ...]]:
-    """What a point stores into tiles, what is done with these, and an element of each: for what
-    that costs."""
+def in_tiles(nest: Nest) -> tuple[Nest, Node, Node, tuple[Buffer, ...]]:
+    """The nest with an element of each tile, what a point stores there, what is done with that, and
+    the elements: for what that costs."""
+    kernel, private = nest.kernel, frozenset(nest.variables)
     tiles = {
-        r: Buffer(f"{r.tensor}.tile{k}", r.dtype, (ONE,), "shared")
+        r: Buffer(f"{r.tensor}.tile{k}", r.dtype, (ONE,), "shared", private=private)
         for k, r in enumerate(_turned(nest))
     }
+    for b in tiles.values():
+        kernel = kernel.with_buffer(b)
     places = {r: Read(b.name, (ZERO,), r.dtype) for r, b in tiles.items()}
     fills = block(*(Store(b.name, (ZERO,), r) for r, b in tiles.items()))
-    return fills, _from(nest.body, places), tuple(tiles.values())
+    inside = replace(nest, kernel=kernel)
+    return inside, fills, _from(nest.body, places), tuple(tiles.values())
 
 
 def _from(n: Node, places: Mapping[Read, Read]) -> Node:
@@ -74,7 +77,7 @@ def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
     """The nest by the plan, which was proposed for it."""
     nest, names, size = grid.nest, grid.names, plan.size
     last = nest.chain[-1]
-    across = next(x for x in nest.chain if x.variable == plan.across)
+    across = nest.loop(plan.across)
     tiled = grid.tiled({across.variable: size, last.variable: size})
     start = tiled.start
     copies = {r: grid.shared("tile", r.dtype, size, size + 1) for r in _turned(nest)}

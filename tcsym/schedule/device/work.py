@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Binary, Call, Cast, Expr, Read, Unary
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, minimum, var
 from tcsym.index.values import product_of
-from tcsym.ir.bounds import extent, relax, trip_bound
+from tcsym.ir.bounds import relax, trip_bound
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node, Store, Update, Value, Verify
 from tcsym.ir.traverse import loads, subvalues
@@ -85,7 +85,7 @@ class Sharing(Struct, frozen=True):
 
 def work_of(nest: Nest, sharing: Sharing, node: Node | None = None) -> Work:
     """Of an iteration of the nest's loops, or of a part of it."""
-    counted = _Counted(nest, sharing, frozenset((*nest.kernel.sizes, *nest.kernel.launched)))
+    counted = _Counted(nest, sharing, nest.known)
     return counted.node(nest.body if node is None else node, ())
 
 
@@ -174,7 +174,7 @@ def ragged_extent(nest: Nest, loop: Loop) -> tuple[Index, Index] | None:
         for s, n in zip(a.subscripts, shape, strict=True):
             if s == var(loop.variable) and n.variables() <= {*nest.kernel.sizes}:
                 own = subscript_variables(a.subscripts) & {*nest.variables}
-                return n, ONE if own else product_of(map(extent, nest.chain))
+                return n, ONE if own else nest.points
     return None
 
 

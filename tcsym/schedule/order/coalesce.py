@@ -5,14 +5,14 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, var
 from tcsym.index.values import product_of
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import extent, iteration
 from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node, Verify, block
 from tcsym.ir.traverse import map_inner, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
-from tcsym.schedule.analysis.loops import chain_of, loops_in, scatters
+from tcsym.schedule.analysis.loops import chain_of, in_loops, loops_in, scatters
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
 from tcsym.target.machine import Machine
@@ -160,9 +160,6 @@ def _joins(loop: Loop, around: list[Loop]) -> bool:
 
 def _at_row(outer: list[Loop], rest: Index, node: Node) -> Node:
     """`node` inside the loops `outer`, each with the one iteration that makes up the row `rest`."""
-    for loop in reversed(outer):
-        n = extent(loop)
-        at = loop.lower + (rest if loop is outer[0] else mod(rest, n))
-        rest = floordiv(rest, n)
-        node = replace(loop, lower=at, upper=at + 1, body=node)
-    return node
+    at = iteration(outer, rest)
+    rows = [replace(x, lower=at[x.variable], upper=at[x.variable] + 1) for x in outer]
+    return in_loops(rows, node)

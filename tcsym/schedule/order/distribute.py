@@ -15,7 +15,7 @@ from tcsym.index.values import substitute
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, block
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import Band, band_of
-from tcsym.schedule.analysis.loops import find_loop, replace_loop
+from tcsym.schedule.analysis.loops import find_loop, in_loops, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 
 
@@ -57,11 +57,8 @@ Renamed = tuple[Loop, dict[str, str]]
 
 def _around(band: Band, body: Node, names: Names) -> Renamed:
     """The band with this body, under new names."""
-    node = body
-    for x in reversed(band.loops):
-        node = replace(x, body=node)
     new = {v: names.fresh(v) for v in band.variables}
-    loop = rename_loops(node, new)
+    loop = rename_loops(in_loops(band.loops, body), new)
     assert isinstance(loop, Loop)
     return loop, new
 

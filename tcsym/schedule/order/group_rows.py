@@ -59,7 +59,7 @@ from tcsym.schedule.analysis.access import (
 )
 from tcsym.schedule.analysis.band import band_of, contraction_roles
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import chain_of, find_loop, replace_loop, statements_in
+from tcsym.schedule.analysis.loops import chain_of, find_loop, in_loops, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.combine.accumulate import converted
 from tcsym.types import DType
@@ -278,11 +278,8 @@ class _Grouping(Struct):
         dtype = self.kernel.buffer(self.sums).dtype
         term = converted(value, dtype)
         node: Node = Update(self.sums, place, f.update.op, term, f.update.name)
-        for x in reversed(f.sums):
-            node = replace(x, body=node)
-        node = block(Store(self.sums, place, identity(f.update.op, dtype), f.update.name), node)
-        for x in reversed(f.columns):
-            node = replace(x, body=node)
+        start = Store(self.sums, place, identity(f.update.op, dtype), f.update.name)
+        node = in_loops(f.columns, block(start, in_loops(f.sums, node)))
         top = self.loop(q, minimum(f.n_rows, var(n)), node, "parallel")
         roles = contraction_roles(self.kernel, band_of(top))
         if roles is None or roles.rows != q:
@@ -324,9 +321,8 @@ class _Grouping(Struct):
         slot = Read(self.slot, tuple(var(x.variable) for x in f.rows), I64)
         place: Subscripts = (slot, *(var(x.variable) for x in f.columns))
         dtype = self.kernel.buffer(self.sums).dtype
-        node: Node = replace(f.update, value=Read(self.sums, place, dtype))
-        for x in reversed(f.rows):
-            node = replace(x, body=node) if x.order == "reduction" else node
+        add = replace(f.update, value=Read(self.sums, place, dtype))
+        node = in_loops((x for x in f.rows if x.order == "reduction"), add)
         return replace_loop(nest, f.first, lambda _: node)
 
     # ---- parts of them

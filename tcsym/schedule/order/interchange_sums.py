@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tcsym.ir.loops import Block, Kernel, Loop, Node, block
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.loops import replace_loop
+from tcsym.schedule.analysis.loops import in_loops, replace_loop
 from tcsym.schedule.analysis.names import rename_loops
 from tcsym.schedule.analysis.rows import are_own
 
@@ -58,9 +58,7 @@ def _joined(first: Node, terms: Node) -> Loop | None:
     moved = points.lower.variables() | points.upper.variables()
     if (first.lower, first.upper) != bounds or moved & {x.variable for x in sums}:
         return None
-    inner = rename_loops(points.body, {points.variable: first.variable})
-    for x in reversed(sums):
-        inner = replace(x, body=inner)
+    inner = in_loops(sums, rename_loops(points.body, {points.variable: first.variable}))
     node = replace(first, body=block(first.body, inner))
     written = {a.buffer for a in accesses(node.body) if a.written}
     return node if are_own(node.body, first.variable, written) else None

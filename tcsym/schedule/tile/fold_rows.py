@@ -31,7 +31,7 @@ from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Store, Value, bloc
 from tcsym.ir.traverse import map_value, subvalues
 from tcsym.schedule.analysis.access import offset_stride, value_variables
 from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop
+from tcsym.schedule.analysis.loops import chain_of, find_loop, in_loops, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
@@ -131,9 +131,7 @@ def schedule_folded_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     node: Node = Loop(lane, ZERO, index(lanes), store, "vector", "parallel")
     node = block(*moved.of_rows, Loop(vector, ZERO, n, node, "serial", "parallel"))
     node = Loop(group, ZERO, ceildiv(extent(rows), lanes), node, "serial", "parallel")
-    node = block(*moved.of_columns, node)
-    for x in reversed(outer):
-        node = replace(x, body=node)
+    node = in_loops(outer, block(*moved.of_columns, node))
     if moved.tables:
         of_row, of_column = (moved.tables[v] for v in (rows.variable, columns.variable))
         node = block(*_tables(of_row, of_column, n, lanes, names), node)
