@@ -29,6 +29,7 @@ from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
+from tcsym.schedule.order.fuse_row_sums import fuse_row_sums
 from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
 from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
@@ -118,6 +119,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = _verified(wavefronts(kernel, setting))
     if options.parallelize:
         kernel = _verified(rfactor(kernel, machine, setting.names))
+    kernel = _verified(fuse_row_sums(kernel, setting))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     for k, nest in enumerate(nests(kernel.body)):
         schedule = schedule_leaf if nest in seldom else schedule_nest

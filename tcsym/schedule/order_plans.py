@@ -87,3 +87,13 @@ class Waves(Struct, frozen=True):
     def __str__(self) -> str:
         how = "at once" if self.all_at_once else "in waves of tiles of steps"
         return f"steps of {', '.join(self.scans)} side by side, {how}"
+
+
+class SumsBesideRows(Struct, frozen=True):
+    """Parts of the rows, each followed by its sums for the columns."""
+
+    rows: str
+    columns: str
+
+    def __str__(self) -> str:
+        return f"parts of rows {self.rows}, each with its sums for columns {self.columns}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index
-from tcsym.schedule.order_plans import RangePlan, RowOrderPlan, ScatterPlan, Waves
+from tcsym.schedule.order_plans import RangePlan, RowOrderPlan, ScatterPlan, SumsBesideRows, Waves
 
 
 def _vectors(n: int) -> str:
@@ -363,7 +363,7 @@ NestPlan = (
 
 Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
 
-AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | Waves
+AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | SumsBesideRows | Waves
 P = TypeVar("P", bound=AnyPlan)
 S = TypeVar("S", bound=Struct)
 P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)

@@ -27,6 +27,12 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
     },
+    "order.fuse_row_sums": {
+        "ROWS": (1, 3, 32),
+        "LEAST_PARTS": (0, 0, 2),
+        "LEAST_STRIPS": (0, 0, 1),
+        "FAR_CACHES": (0, 0, 1),
+    },
     "order.wavefront": {
         "STEP_WORK": (1, 1 << 20),
         "TILE_WORK": (0, 0, 1),

@@ -66,7 +66,7 @@ def rfactor_rows(
     start = children(find_loop(copy, new[columns]).body)
     own = start[rows[0]]
     assert isinstance(own, Loop)
-    own = _part(own, var(part), most)
+    own = part_of(own, var(part), most)
     there = (var(part), *(var(new[b.variable]) - b.lower for b in band.loops))
     here = (var(last), *(var(b.variable) - b.lower for b in band.loops))
     before, after, combined = list[Node](), list[Node](), list[Node]()
@@ -114,7 +114,7 @@ def _outside(
     return known if len(known) == len(extents) else None
 
 
-def _part(rows: Loop, part: Index, most: int) -> Loop:
+def part_of(rows: Loop, part: Index, most: int) -> Loop:
     """The rows of that part, counted from its first, so that sizes alone bound their number."""
     done = part * most
     at = {rows.variable: rows.lower + done + var(rows.variable)}
