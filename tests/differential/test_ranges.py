@@ -129,3 +129,11 @@ def test_sizes_are_not_left_out_by_what_moves_with_a_strip() -> None:
     for n in (1, 50):
         args = _normal(n, n), _normal(n, n)
         np.testing.assert_allclose(kernel(*args), args[0] @ args[1], 1e-4, 1e-4)
+
+
+def test_rows_that_are_one_vector_each_as_long_as_its_number() -> None:
+    """What they read is the same for all rows, but how much of it is not."""
+    text = "def f(float(K) C) -> (T) { T(i) +=! C(k) where i in 0:K, k in 0:i+1 }"
+    f, C = tcsym.define(text, sizes={"K": tcsym.Dim(1, 12)}).f, _normal(11).astype(np.float32)
+    for n in (1, 4, 11):
+        assert np.allclose(f(C[:n]), np.cumsum(C[:n]), atol=1e-5)

@@ -121,4 +121,6 @@ def _read_depth(context: Context, r: Read) -> int:
         return depth
     if may_be_idle(context, buffer, frozenset(names)):
         return FIXED
+    if context.lanes is not None and context.lane_variable in names and not buffer.padded:
+        depth = max(depth, names_depth(context, context.lanes.ragged))  # its mask is made there
     return max(depth, f.certain)
