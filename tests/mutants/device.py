@@ -746,8 +746,8 @@ MUTANTS = (
     Mutant(
         "copy-guard-forgets-rows",
         "copies of 16 bytes are taken where rows lie at any distance",
-        "at_multiples",
-        "(*first, *apart)",
-        "first",
+        "aligned",
+        "(*apart, eq(mod(extent(along), n), 0))",
+        "apart[:1]",
     ),
 )
