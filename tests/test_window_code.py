@@ -104,7 +104,7 @@ def test_known_windows_are_right_at_every_edge(c: int, f: int, w: int) -> None:
     np.testing.assert_allclose(tcsym.define(OF_3).f(image, weights), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3300), (GROUPED, 7100)])
+@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3700), (GROUPED, 7100)])
 def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: int) -> None:
     """Instructions of all versions; one of groups in lanes and one of single points are 1,500."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(source, "cpu:avx2"))
