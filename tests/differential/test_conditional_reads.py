@@ -37,3 +37,12 @@ def test_nothing_is_read_ahead(name: str, target: str) -> None:
         p = rng.standard_normal((n, d), np.float32)
         want = kernel.reference(x, p)
         np.testing.assert_array_equal(kernel(guarded(x), guarded(p)), want)
+
+
+@pytest.mark.parametrize("g", [1, 2, 3])
+def test_a_choice_that_is_the_same_in_all_lanes_of_a_copy(g: int) -> None:
+    """Of two vectors of a row, the second one lies beyond where the choice ends."""
+    text = "def f(double(K) A, size G) -> (Y) { Y(i) = A((i % G < 2 ? i : 0)) where i in 0:K }"
+    f = tcsym.define(text, sizes={"K": tcsym.Dim(14, 16), "G": tcsym.Dim(1, 3)}).f
+    A = np.arange(15.0) + 1
+    assert np.array_equal(f(A, g), f.reference(A, g))

@@ -94,6 +94,8 @@ def _address(
     pointer, place = _base(context, buffer, (fixed, row), total.constant, kind)
     stride, offsets = _lane_part(context, moving)
     places, in_registers = None, any(isinstance(s, Val) for s in subscripts)
+    if offsets is not None and offsets.lanes == 1:  # a choice that is the same in all lanes
+        pointer, place, offsets = step_by(context, pointer, offsets, kind), None, None
     if offsets is not None and not in_registers:
         places = known_places(context, moving)
     for s, step in zip(subscripts, buffer.element_strides()):
