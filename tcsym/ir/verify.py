@@ -54,7 +54,7 @@ from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
-from tcsym.sizes.context import Interval, Ranges, interval, simplified
+from tcsym.sizes.context import Interval, Ranges, interval, ranges_of, simplified
 from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
@@ -168,7 +168,7 @@ def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) 
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
-    ranges = dict.fromkeys(sizes, Interval(0))
+    ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
     scope = _Scope(buffers, visible, known, frozenset(), ranges=ranges, private=private)
     _verify_node(kernel.body, scope, seen)
     if kind == "device":
