@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tcsym.index.expr import ZERO, Index, all_of, ge, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Verify, block
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Verify, block
 from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.loops import (
     children,
@@ -25,6 +25,7 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
     statements_in,
 )
+from tcsym.schedule.analysis.names import replace_private
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.combine.rfactor_rows import part_of, rfactor_rows
@@ -86,16 +87,8 @@ def _fused(kernel: Kernel, rows: Loop, columns: Loop, setting: Setting) -> Kerne
     body = replace_loop(body, rows.variable, lambda _: whole)
     plan = SumsBesideRows(rows.variable, columns.variable)
     setting.record.append(Choice(rows.variable, (Taken(when, plan),)))
-    return _private_to_parts(replace(made, body=body), rows.variable, parts.variable)
-
-
-def _private_to_parts(kernel: Kernel, rows: str, parts: str) -> Kernel:
-    """What was private to a row is private to its part, too."""
-
-    def own(b: Buffer) -> Buffer:
-        return replace(b, private=b.private | {parts}) if rows in b.private else b
-
-    return replace(kernel, buffers=tuple(map(own, kernel.buffers)))
+    own = {rows.variable: (rows.variable, parts.variable)}  # a row's is its part's, too
+    return replace_private(replace(made, body=body), own)
 
 
 def _shared_bytes(kernel: Kernel, rows: Loop, columns: Loop) -> Index | None:
@@ -116,16 +109,10 @@ def _shared_bytes(kernel: Kernel, rows: Loop, columns: Loop) -> Index | None:
     for name in dict.fromkeys(a.buffer for a in summed):
         b, own = kernel.buffer(name), [a for a in done if a.buffer == name]
         follows = _axis([a for a in summed if a.buffer == name], down.variable)
-        if any(a.written for a in own) and (
-            follows is None or _axis(own, rows.variable) != follows
-        ):
+        are_same_rows = follows is not None and _axis(own, rows.variable) == follows
+        if any(a.written for a in own) and not are_same_rows:
             return None
-        if (
-            own
-            and follows is not None
-            and len(b.shape) > 1
-            and _axis(own, rows.variable) == follows
-        ):
+        if own and are_same_rows and len(b.shape) > 1:
             found[name] = b.dtype.bytes * product_of(b.shape)
     return sum(found.values(), ZERO) if found else None
 
@@ -136,9 +123,8 @@ def _is_plain(nest: Loop) -> bool:
     flat = all(not loops_in(x.body) for x in inside)
     asks = any(isinstance(x, Verify) for x, _ in statements_in(nest))
     checked = any(any(a.checked) for a in accesses(nest))
-    return (
-        flat and not asks and not checked and all(x.at is None and x.value is None for x in inside)
-    )
+    finds = any(x.at is not None or x.value is not None for x in inside)
+    return flat and not (asks or checked or finds)
 
 
 def _axis(found: list[Access], variable: str) -> int | None:
