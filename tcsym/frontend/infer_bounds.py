@@ -32,17 +32,17 @@ from tcsym.index.expr import (
     ZERO,
     Condition,
     Index,
+    Product,
     all_of,
     any_of,
     condition_variables,
     eq,
     ge,
-    has_product,
     lt,
     negate,
     var,
 )
-from tcsym.index.quasi_affine import is_quasi_affine
+from tcsym.index.quasi_affine import is_quasi_affine, odd_atoms
 from tcsym.index.values import conjuncts
 from tcsym.types import DType
 
@@ -238,8 +238,9 @@ def product_of_sizes(e: Binary | IndexValue, facts: Facts) -> Index | None:
     if isinstance(e, Binary) and (e.op not in ("add", "sub", "mul") or as_index(e.right) is None):
         return None  # a long sum is looked through only where it ends in a size
     value = as_index(e)
-    is_one = value is not None and value.variables() <= frozenset(facts.sizes)
-    return value if value is not None and is_one and has_product(value) else None
+    if value is None or not value.variables() <= frozenset(facts.sizes):
+        return None
+    return value if any(isinstance(x, Product) for x in odd_atoms(value)) else None
 
 
 def in_int32(value: Index, placed: Placed, path: Path) -> Condition:

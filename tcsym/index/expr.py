@@ -416,11 +416,6 @@ def atom_parts(atom: Atom) -> tuple[Index, ...]:
             assert_never(atom)
 
 
-def has_product(e: Index) -> bool:
-    """Whether there is a product of atoms anywhere in `e`."""
-    return any(isinstance(a, Product) or any(map(has_product, atom_parts(a))) for a, _ in e.terms)
-
-
 def condition_parts(c: Condition) -> tuple[Index, ...]:
     """The expressions that a condition compares."""
     match c:
