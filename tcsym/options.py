@@ -77,6 +77,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
         changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
+    mapping: `new`: nests are mapped by plans of directives (`tcsym.mapping`), where all of a program
+        can be; or the plans themselves, as `m: split m tile reg:6 ..` a line for each nest.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
 
@@ -105,6 +107,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
     strip_vectors: int = 0
     tf32: bool = False
     min_work_per_thread: int = 131072
+    mapping: str = ""
     time_limit: float = 5.0
 
     def __post_init__(self) -> None:
@@ -112,6 +115,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
+        if not isinstance(self.mapping, str):
+            raise OptionError(f"option `mapping` is {self.mapping!r}, expected a text")
         force_setattr(self, "nests", _checked_nests(self.nests))
         limit = self.time_limit
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:

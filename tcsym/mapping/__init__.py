@@ -1,0 +1,1 @@
+"""Naive loops -> mapped loops, by plans of a few directives that one function each carries out."""
