@@ -14,24 +14,21 @@ import logging
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from tcsym.dispatch.requests import AnyWork, Asked, Work
 from tcsym.dispatch.server import HEAD_BYTES, asked, lengths, message, told
 from tcsym.ir.compiled import Compiled
 from tcsym.process.forks import Beside, afterwards, at_fork, ended
+from tcsym.process.helper import send, start_python
 from tcsym.process.threads import ShortTurns
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
@@ -198,7 +195,7 @@ class Compilations:
         if process is None or received is None:
             process, received = self._started(), bytearray()
             assert process.stdin is not None
-            process.stdin.write(sent)
+            send(process, sent)
             self._received = received
         until = time.monotonic() + LONGEST_SECONDS
         self._receive(process, received, HEAD_BYTES, until)
@@ -230,17 +227,7 @@ class Compilations:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-            code = f"import sys; sys.path.insert(0, {root!r}); "
-            code += "from tcsym.dispatch.server import main; main()"
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
+            self._process = start_python("tcsym.dispatch.server")
         return self._process
 
     def _stop(self) -> None:

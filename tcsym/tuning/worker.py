@@ -1,26 +1,23 @@
-"""`python -m tcsym.tuning.worker BYTES`: runs jobs from standard input until it ends.
-
-Whatever a job raises is its answer. BYTES: address space it may use beyond what it has at start.
-"""
+"""A process that runs jobs from standard input until it ends; whatever one raises is its answer."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import sys
 from typing import Any, BinaryIO
 
 import tcsym.tuning.evaluate  # noqa: F401 (loading takes longer than most jobs)
 from tcsym.tuning.workers import HEADER, READY
 
 
-def main() -> None:
+def main(memory: str) -> None:
+    """memory: address space that jobs may use beyond what there is at the first; 0: any."""
     source = os.fdopen(os.dup(0), "rb")
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a job prints must not reach the tuner
     sink.write(READY)
     sink.flush()
-    limited = int(sys.argv[1])
+    limited = int(memory)
     while header := source.read(HEADER.size):
         function, args, kwargs = pickle.loads(source.read(*HEADER.unpack(header)))
         if limited:
@@ -54,7 +51,3 @@ def _limit_memory(beyond: int) -> None:
         used = int(file.read().split()[0]) * resource.getpagesize()
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + beyond, most))
-
-
-if __name__ == "__main__":
-    main()

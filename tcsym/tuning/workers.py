@@ -13,13 +13,13 @@ import queue
 import select
 import signal
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
+
+from tcsym.process.helper import send, start_python
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,14 +122,10 @@ class _Worker:
     """One process of `tcsym.tuning.worker`, spoken to in length-prefixed pickles."""
 
     def __init__(self, memory: int | None) -> None:
-        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tcsym.tuning.worker", str(memory or 0)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the tuner
+        self.process = start_python(
+            "tcsym.tuning.worker",
+            str(memory or 0),
+            new_session=True,  # Ctrl-C is for the tuner
         )
 
     def begin(self) -> None:
@@ -141,8 +137,7 @@ class _Worker:
         assert self.process.stdin is not None
         deadline = time.monotonic() + timeout
         try:
-            self.process.stdin.write(HEADER.pack(len(message)) + message)
-            self.process.stdin.flush()
+            send(self.process, HEADER.pack(len(message)) + message)
         except BrokenPipeError:
             raise WorkerError(self._how_it_ended()) from None
         (length,) = HEADER.unpack(self._read(HEADER.size, deadline, timeout))
