@@ -215,7 +215,7 @@ static int run_on_device(void *const *buffers, const int64_t *sizes, int device,
 }
 
 int NAME(_cuda_run)(void *const *buffers, const int64_t *sizes, int device, void *stream) {
-    int error = check_sizes(sizes);
+    int error = check_given(buffers, sizes);
     return error ? error : run_on_device(buffers, sizes, device, stream);
 }
 

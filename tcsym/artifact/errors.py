@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MANIFEST = "manifest.json"
-FORMAT = 3
+FORMAT = 4
 
 CODES = {
     "call": 1,

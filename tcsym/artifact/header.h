@@ -60,6 +60,9 @@ TCSYM_API const char *@NAME@_level(void);
 @CONSTANTS@@CUDA@/* Most threads of a call; 1 at first. */
 TCSYM_API void @NAME@_set_threads(int n);
 
+/* Gives back all memory, before the library is unloaded; no call runs meanwhile. */
+TCSYM_API void @NAME@_release(void);
+
 /* As `@NAME@_run`, for tcsym itself. */
 struct Team;
 TCSYM_API int32_t @NAME@_enter(void *const *buffers, const int64_t *sizes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 import subprocess
@@ -137,6 +138,26 @@ def test_c_programs_call_it_by_its_header(mlp: Path, tmp_path: Path) -> None:
         "3: mlp: `W` has another type than float32",
         "4: mlp: size `B` is 9, but it is at most 8 here",
     ]
+
+
+def test_memory_that_is_missing_is_an_error_unless_there_is_nothing_in_it(mlp: Path) -> None:
+    library = ctypes.CDLL(str(mlp / "libmlp.so"))
+    library.mlp_error.restype = ctypes.c_char_p
+    shapes = {"x": (2, 3), "w": (3, 2), "b": (2,), "y": (2, 2)}
+    arrays = [np.ones(shape, np.float32) for shape in shapes.values()]
+    sizes, nothing = (ctypes.c_int64 * 3)(2, 3, 2), (ctypes.c_int64 * 3)(0, 3, 2)
+
+    def buffers(*missing: int) -> Any:
+        at = [None if k in missing else x.ctypes.data for k, x in enumerate(arrays)]
+        return (ctypes.c_void_p * 4)(*at)
+
+    assert library.mlp_run(buffers(), sizes) == 0
+    for k in range(4):
+        assert library.mlp_run(buffers(k), sizes) == 1
+        assert b"the memory of `" in library.mlp_error()
+    assert library.mlp_run(None, sizes) == library.mlp_run(buffers(), None) == 1
+    assert library.mlp_run(buffers(0, 3), nothing) == 0
+    assert library.mlp_run(buffers(1), nothing) == 1
 
 
 def test_the_loader_needs_no_compiler(mlp: Path) -> None:

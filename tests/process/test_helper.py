@@ -17,7 +17,7 @@ from tcsym.process.helper import start_python
 
 PACKAGE = Path(tcsym.__file__).parent
 
-# By file, which of these it uses: the first starts Python, the others compilers, and `doctor` prints.
+# By file; the first starts Python, the others compilers, and `doctor` prints.
 STARTS = {
     "process/helper.py": {"subprocess.Popen", "sys.executable"},
     "artifact/tools.py": {"subprocess.run"},
