@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.places import Write, writes
-from tcsym.differentiate.single import Single
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -19,6 +20,9 @@ from tcsym.frontend.program import (
     dtype_of,
     statements,
 )
+
+if TYPE_CHECKING:
+    from tcsym.differentiate.single import Single
 
 
 class Activity(Struct, frozen=True):

@@ -57,8 +57,9 @@ from tcsym.frontend.program import (
     statements,
     variables_of,
 )
-from tcsym.index.expr import ZERO, Condition, Index, negate, of_atom, var
+from tcsym.index.expr import ZERO, Atom, Condition, Index, Max, Min, negate, of_atom, var
 from tcsym.index.quasi_affine import odd_atoms
+from tcsym.index.values import map_atoms
 from tcsym.types import DType
 
 
@@ -133,9 +134,22 @@ class Reverse(Struct):
             forward = with_all(loop.body, self.beside)
             body = [*needed_items(forward, tuple(body), self.taken)[0], *body]
         if body:
-            back = {loop.variable: loop.lower + loop.upper - 1 - var(loop.variable)}
-            made = replace(loop, body=Substituting(back).items(tuple(body)))
-            self.frames[-1].items.append(made)
+            self.frames[-1].items.append(self._turned(loop, tuple(body)))
+
+    def _turned(self, loop: For, body: tuple[Item, ...]) -> For:
+        """The loop from its last iteration to its first. Positions on the left are affine in loop
+        variables, so that of ends that are extrema of such one argument is what it turns about."""
+
+        def plain(a: Atom) -> Index | None:
+            return a.args[0] if isinstance(a, Min | Max) and not is_of_sizes(a) else None
+
+        def is_of_sizes(a: Atom) -> bool:
+            return of_atom(a).variables() <= self.sizes
+
+        about = map_atoms(loop.lower, plain) + map_atoms(loop.upper, plain)
+        back = {loop.variable: about - 1 - var(loop.variable)}
+        ends = about - loop.upper, about - loop.lower
+        return For(loop.variable, *ends, Substituting(back).items(body), loop.span)
 
     def _if(self, item: If) -> None:
         arms: list[tuple[Item, ...]] = []

@@ -20,6 +20,7 @@ from tcsym.differentiate.accumulate import (
 )
 from tcsym.differentiate.algebra import reads_replaced, select, truth, with_indices
 from tcsym.differentiate.halves import in_float
+from tcsym.differentiate.kept_once import kept_once
 from tcsym.differentiate.names import Names, Renamed
 from tcsym.differentiate.places import Bounds, are_single, is_at_least, least, range_of, writes
 from tcsym.frontend.program import (
@@ -59,7 +60,11 @@ def single_assignment(program: Program, names: Names) -> Single:
     tensors = {t.name: t for t in program.tensors}
     items = without_accumulation(program.body, tensors, names)
     written = list(writes(items))
-    moved = {t for t in tensors if not are_single([w for w in written if w.statement.target == t])}
+    several = [
+        t for t in tensors if not are_single([w for w in written if w.statement.target == t])
+    ]
+    items, once = kept_once(items, several, tensors, program.sizes, names)
+    moved = {t for t in several if t not in once}
     made = _Versions(items, tensors, names, frozenset(moved))
     places: Places = {}
     found = made.items(items, places, ())

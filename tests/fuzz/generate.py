@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import given, loops, ranges, scatter, statements, updates
+from tests.fuzz import given, loops, ranges, scatter, statements, tables, updates
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -69,6 +69,8 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (loops.sweeps, 2, 2),
     (loops.elimination, 3, 2),
     (loops.call, 3, 2),
+    (tables.filled, 2, 2),
+    (tables.program, 2, 2),
     (updates.call, 2, 2),
 ]
 
