@@ -48,7 +48,7 @@ gc.set_threshold(50_000, 20, 50)
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-pytest_plugins = ["tests.interpreted"]
+pytest_plugins = ["tests.interpreted", "tests.hosts"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+xarray = host("xarray")
 
 from tcsym.xarray import apply  # noqa: E402
 

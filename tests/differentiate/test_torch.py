@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tcsym import library
+from tests.hosts import host
 
 from .differences import doubled, gradient_of, only, run
 
-torch = pytest.importorskip("torch")
+torch = host("torch")
 F = torch.nn.functional
 
 LAYERS: dict[str, tuple[dict[str, tuple[int, ...]], Callable[..., Any]]] = {

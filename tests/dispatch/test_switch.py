@@ -98,8 +98,7 @@ def test_sizes_are_read_off_named_arguments(switch: Switch) -> None:
     assert switch.calls((2, 3, 4)) == 3
 
 
-def test_sizes_are_read_off_tensors(switch: Switch) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_sizes_are_read_off_tensors(switch: Switch, torch: Any) -> None:
     a, b = map(torch.from_numpy, operands(2, 3, 4))
     switch.put((2, 3, 4), named("a"))
     assert read_tensors()
@@ -309,9 +308,11 @@ def test_threads(switch: Switch) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.host)])
 @pytest.mark.parametrize("strategy", ["bucket", "specialize", "auto"])
-def test_calls_of_several_versions_run_no_python(library: str, strategy: str) -> None:
+def test_calls_of_several_versions_run_no_python(
+    library: str, strategy: str, request: pytest.FixtureRequest
+) -> None:
     edges = tc.strategy.Bucket(edges={"M": (8,)})
     given: Any = edges if strategy == "bucket" else strategy
     kernel = tc.define(MM, sizes={"M": tc.Dim(1, 64)}, strategy=given).mm
@@ -319,8 +320,6 @@ def test_calls_of_several_versions_run_no_python(library: str, strategy: str) ->
         x: Any = np.full((m, 3), 2, F32)
         y: Any = np.ones((3, 5), F32)
         if library == "torch":
-            x, y = map(
-                pytest.importorskip("torch", reason="torch is not installed").from_numpy, (x, y)
-            )
+            x, y = map(request.getfixturevalue("torch").from_numpy, (x, y))
         assert (np.asarray(entered(partial(kernel, x, y))) == 6).all()
         assert (np.asarray(entered(partial(kernel, B=y, A=x))) == 6).all()

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-jax = pytest.importorskip("jax", reason="jax is not installed")
+jax = host("jax")
 export = pytest.importorskip("jax.export")
 if shutil.which("cc") is None or shutil.which("objcopy") is None:
     pytest.skip("there is no C compiler", allow_module_level=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 if not hasattr(torch.library, "register_vmap"):
     pytest.skip("torch is older than 2.5", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -19,8 +19,7 @@ def expected(step: int) -> Any:
     return np.convolve(X, W[::-1], "valid")[::step]
 
 
-def test_torch() -> None:
-    torch = pytest.importorskip("torch")
+def test_torch(torch: Any) -> None:
     kernel = tcsym.define(TEXT).f
     x, w = torch.tensor(X, requires_grad=True), torch.tensor(W)
     y = kernel(x, 3, w)
@@ -35,8 +34,7 @@ def test_torch() -> None:
         assert (e.value.kind, e.value.column) == ("type", 24)
 
 
-def test_jax() -> None:
-    jax = pytest.importorskip("jax")
+def test_jax(jax: Any) -> None:
     from tcsym.jax import operator
 
     run = operator(tcsym.define(TEXT).f)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"

@@ -17,8 +17,9 @@ import tcsym as tc
 from tcsym.runtime import entering
 from tcsym.runtime.background import settle
 from tests.entered import entered, python_frames
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 
 SOURCE = """
 def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }

@@ -10,8 +10,9 @@ import pytest
 import tcsym as tc
 from tcsym.runtime.entering import read_tensors
 from tests.entered import entered, python_frames
+from tests.hosts import host
 
-torch = pytest.importorskip("torch")
+torch = host("torch")
 # By name: torch's module of this name is not an attribute of it before it was imported.
 forward_ad = pytest.importorskip("torch.autograd.forward_ad")
 fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")

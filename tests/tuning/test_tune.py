@@ -411,8 +411,7 @@ def test_the_code_of_calls_is_what_workers_compile() -> None:
     assert fingerprint_of(variant.compiled) == job.expected
 
 
-def test_a_dask_cluster_one_worker_of_which_is_killed() -> None:
-    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+def test_a_dask_cluster_one_worker_of_which_is_killed(distributed: Any) -> None:
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     kernel = tc.define(MM, target="cpu:novector").mm
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
