@@ -122,7 +122,7 @@ _INTERNAL = {
         "Regret.of",
         "Regret.nothing",
     ),
-    *("Stats.decide", "Stats.note", "Stats.renew", "VariantStats.of", "TuningReport.is_short"),
+    *("VariantStats.of", "TuningReport.is_short"),
     *("DType.is_integer", "DType.lowest", "DType.highest", "DType.accumulator"),
 }
 

@@ -19,7 +19,7 @@ from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.device import device_of
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.cpu import KINDS
 from tcsym.target.cuda import KINDS as DEVICES
@@ -95,14 +95,14 @@ def _table(
     is_own = plan.device is device_of(target)
     if table is not None and is_own and len(table.versions) > 1:
         return table
-    return policy_for(strategy, Making(plan, target, options, Stats())).first()
+    return policy_for(strategy, Making(plan, target, options, Counters())).first()
 
 
 def _codes(plan: CallPlan, options: Options, target: Target, table: Table) -> Iterator[Code]:
     """The versions in the order in which a call asks for them; the last serves what is left."""
     versions = list(_versions(plan, table))
     if not versions or versions[-1][0] != TRUE:
-        making = Making(plan, target, options, Stats())
+        making = Making(plan, target, options, Counters())
         versions.append((TRUE, making.symbolic(making.regions[0])))
     for context, version in versions:
         if context != FALSE:

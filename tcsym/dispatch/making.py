@@ -13,7 +13,7 @@ from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, var
 from tcsym.index.values import holds
 from tcsym.options import Bind, Options
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Variants
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.region import Region
@@ -30,7 +30,7 @@ class Making:
     """Makes versions of one kernel. Versions of equal options and numbers share their code."""
 
     def __init__(
-        self, plan: CallPlan, target_name: str | Target | None, options: Options, stats: Stats
+        self, plan: CallPlan, target_name: str | Target | None, options: Options, stats: Counters
     ) -> None:
         self.plan = plan
         self.target_name = target_name

@@ -181,13 +181,13 @@ def _contest(kernel: str) -> Contest:
 def _making(data: dict[str, Any]) -> Making:
     from tcsym.dispatch.making import Making
     from tcsym.runtime.plan import plan_call
-    from tcsym.runtime.stats import Stats
+    from tcsym.runtime.stats import Counters
     from tcsym.sizes.dims import Dim
 
     declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
     target = Target.from_json(data["target"])
     plan = plan_call(_program(data), declared, frozenset(), target)
-    return Making(plan, target, Options.from_json(data["options"]), Stats())
+    return Making(plan, target, Options.from_json(data["options"]), Counters())
 
 
 def _program(data: dict[str, Any]) -> Program:

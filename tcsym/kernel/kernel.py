@@ -12,7 +12,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import in_torch, ready
-from tcsym.kernel.registry import Through, register
+from tcsym.kernel.registry import Through, documented, register
 from tcsym.process.forks import Inside, inside
 from tcsym.process.outside_graphs import outside_graphs
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
-    from tcsym.runtime.stats import Stats
+    from tcsym.runtime.stats import Counters, Stats
     from tcsym.sizes.dims import Dim, Sizes
     from tcsym.strategy import Strategy
     from tcsym.tuning.choice import Choice
@@ -53,13 +53,14 @@ class Kernel:
     """
 
     def __init__(self, name: str, make: Make, kept: ready.Ready | None = None) -> None:
-        self.name = name
+        self.name = self.__name__ = self.__qualname__ = name
         self._make = make
         self._made: Serving | None = None
         self._kept = kept
         self._entered: tuple[ready.Ready, Entry, Switch | None] | None = None
         self._lock = RLock()
         self._through: Through | None = None
+        self._stats: Stats | None = None
         self._derivatives: dict[tuple[Any, ...], Kernel] = {}
         self._recorded: Mapping[tuple[bool | None, ...], Function] = {}
         self._inner: Function = self._checked_call if kept is None else self._first_call
@@ -87,7 +88,15 @@ class Kernel:
 
     @property
     def stats(self) -> Stats:
-        return self._serving.stats
+        if self._stats is None:
+            from tcsym.runtime.stats import Stats  # most processes only call
+
+            self._stats = Stats(self._counters)
+        return self._stats
+
+    def _counters(self) -> list[Counters]:
+        recorded = [k for key, k in self._derivatives.items() if key[0] == "saving"]
+        return [self._serving.stats, *(counters for k in recorded for counters in k._counters())]
 
     @property
     def _plan(self) -> CallPlan:
@@ -503,6 +512,9 @@ class Kernel:
         """
         return self._serving.explain(stage, sizes)
 
+    def _doc(self, _: str | None) -> str:
+        return f"{self.signature!r}\n\n{self.source.strip()}\n"
+
     def __repr__(self) -> str:
         return f"<tcsym kernel {self.signature!r}>"
 
@@ -516,3 +528,6 @@ class Kernel:
         from tcsym.kernel.module import rebuild_kernel
 
         return rebuild_kernel, (self.settings, self.name)
+
+
+documented(Kernel)

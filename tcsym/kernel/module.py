@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import in_torch
 from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.registry import documented
 from tcsym.process.forks import go_first
 
 if TYPE_CHECKING:
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
     from tcsym.kernel.kernel import Make
     from tcsym.kernel.ready import Ready
     from tcsym.kernel.settings import Settings
+    from tcsym.runtime.stats import Stats
 
+_FUNCTIONS = frozenset(["__name__", "__qualname__"])
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
 
 
 class Module:
     """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
 
-    With a single def the module is that kernel, too: it can be called and has its attributes. A def
-    whose name is an attribute of the module is reached by `m["name"]`.
+    With a single def the module is that kernel, too: it can be called and has its attributes. With
+    several it has `stats` of all of them. A def whose name is an attribute of the module is reached
+    by `m["name"]`.
     """
 
     warnings: tuple[TCWarning, ...]
@@ -33,6 +36,7 @@ class Module:
 
     def __init__(self, kernels: Mapping[str, Kernel], warnings: tuple[TCWarning, ...] = ()) -> None:
         self._kernels = kernels
+        self._only = next(iter(kernels.values()))
         self.warnings = warnings
         # As attributes proper they are found without `__getattr__`, which costs more than a call.
         taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
@@ -57,11 +61,19 @@ class Module:
         return name in self._kernels
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") and name not in _FUNCTIONS:
             raise AttributeError(name)
-        if name in _DELEGATED and len(self._kernels) == 1:
+        if name in _DELEGATED | _FUNCTIONS and len(self._kernels) == 1:
             return getattr(self._only, name)
+        if name == "stats":
+            return self._stats()
         raise AttributeError(self._unknown(name))
+
+    def _stats(self) -> Stats:
+        """What all kernels did so far."""
+        from tcsym.runtime.stats import Stats  # most processes only call
+
+        return Stats(lambda: [c for kernel in self._kernels.values() for c in kernel._counters()])
 
     def _unknown(self, name: str) -> str:
         from difflib import get_close_matches
@@ -71,12 +83,8 @@ class Module:
         return f"no def `{name}` among {', '.join(self._kernels)}{hint}"
 
     def __dir__(self) -> list[str]:
-        delegated = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
+        delegated = _DELEGATED if len(self._kernels) == 1 else frozenset(["stats"])
         return sorted({*super().__dir__(), *self._kernels, *delegated})
-
-    @cached_property
-    def _only(self) -> Kernel:
-        return next(iter(self._kernels.values()))
 
     @property
     def _settings(self) -> Settings:
@@ -94,6 +102,9 @@ class Module:
         message = f"this module has {len(self)} defs, it is not one function"
         raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
 
+    def _doc(self, of_class: str | None) -> str | None:
+        return self._only.__doc__ if len(self._kernels) == 1 else of_class
+
     def __repr__(self) -> str:
         lines = [f"  {kernel.signature!r}" for kernel in self._kernels.values()]
         return "\n".join(["<tcsym module", *lines]) + ">"
@@ -107,6 +118,9 @@ class Module:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return module_of, (self._settings,)
+
+
+documented(Module)
 
 
 def module_of(settings: Settings, programs: Mapping[str, Program] | None = None) -> Module:

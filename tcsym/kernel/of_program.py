@@ -13,7 +13,7 @@ from tcsym.kernel.serving import Serving
 from tcsym.kernel.settings import Settings
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.plan import plan_call
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 
 
 def kernel_of_program(program: Program, settings: Settings) -> Kernel:
@@ -28,7 +28,7 @@ def kernel_of_program(program: Program, settings: Settings) -> Kernel:
     @deep_recursion
     def serving(kernel: Kernel) -> Serving:
         plan = plan_call(program, own, frozenset(program.sizes), given.target)
-        made = Serving(program, given, plan, Stats())
+        made = Serving(program, given, plan, Counters())
         made.dispatch(kernel._checked_call, kernel._install)
         return made
 

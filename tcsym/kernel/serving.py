@@ -50,7 +50,7 @@ from tcsym.runtime.results import (
     require_updatable,
     result_library,
 )
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim, Sizes
@@ -87,7 +87,7 @@ class Text:
         """`slow` serves every call of def `name`; `install` makes calls enter a function."""
         program = self.programs[name]
         plan = plan_call(program, self.settings.sizes, self.all_sizes, self.settings.target)
-        made = Serving(program, self.settings, plan, Stats())
+        made = Serving(program, self.settings, plan, Counters())
         made.dispatch(slow, install)
         if self._is_kept(plan):
             made.dispatcher.keep = self._keep
@@ -135,7 +135,9 @@ class Serving:
 
     dispatcher: Dispatcher
 
-    def __init__(self, program: Program, settings: Settings, plan: CallPlan, stats: Stats) -> None:
+    def __init__(
+        self, program: Program, settings: Settings, plan: CallPlan, stats: Counters
+    ) -> None:
         self.program = program
         self.settings = settings
         self.plan = plan

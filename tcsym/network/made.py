@@ -18,7 +18,7 @@ from tcsym.runtime.device import LoadedCode
 from tcsym.runtime.jit import require_run
 from tcsym.runtime.native import DRIVER_ERROR
 from tcsym.runtime.plan import CallPlan, plan_call
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Layouts, Variant
 from tcsym.runtime.view import View
 
@@ -75,6 +75,6 @@ def _made(plan: Plan, step: Step) -> MadeStep:
     fixed = dict(zip(plan.call.sizes, plan.call.initial))
     declared: Mapping[str, int] = {n: v for n in step.program.sizes if (v := fixed[n]) is not None}
     call = plan_call(step.program, declared, frozenset(), plan.target)
-    making = Making(call, plan.target, plan.options, Stats())
+    making = Making(call, plan.target, plan.options, Counters())
     places = tuple(plan.call.sizes.index(n) for n in step.program.sizes)
     return MadeStep(step, call, Policy(making).first(), places)

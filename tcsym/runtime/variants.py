@@ -20,7 +20,7 @@ from tcsym.process.forks import at_fork
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.versions import code_key
 from tcsym.runtime.view import View
 from tcsym.target.names import resolve_target
@@ -122,7 +122,7 @@ class Variants:
         target_name: str | Target | None,
         options: Options,
         fixed: Mapping[str, int],
-        stats: Stats,
+        stats: Counters,
         context: Context = (),
     ) -> None:
         self.plan = plan

@@ -24,7 +24,7 @@ from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Variant, Variants
 from tcsym.sizes.context import Context
 from tcsym.sizes.dims import Dim
@@ -84,7 +84,7 @@ def _entry(
 ) -> Callable[..., Any]:
     declared = {name: Dim(low, high, step) for name, low, high, step in context}
     plan = plan_call(program, declared, frozenset(), target)
-    variants = Variants(plan, target, Options(), {}, Stats(), context)
+    variants = Variants(plan, target, Options(), {}, Counters(), context)
     variant = variants.variant_of(variants.dense, kernel.compiled, kernel)
     through_python = partial(_call, plan, variant)
     where = variant.pointers, variant.slots, all_dense(plan)
