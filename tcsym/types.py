@@ -128,6 +128,11 @@ _SIGNIFICANT_BITS = {
 }  # fmt: skip
 
 
+def significant_bits(dtype: DType) -> int:
+    """Of a floating type: it holds all integers of so many bits."""
+    return _SIGNIFICANT_BITS[dtype]
+
+
 def is_narrower(dtype: DType, wide: DType) -> bool:
     """True if a value of `dtype` is converted first where `wide` is declared (LANGUAGE F8).
 

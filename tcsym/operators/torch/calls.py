@@ -16,6 +16,7 @@ import torch
 from tcsym.operators.called import Called
 from tcsym.operators.shapes import given_sizes
 from tcsym.operators.torch.operator import operator_of
+from tcsym.operators.torch.scalars import as_tensor, fits, is_number
 from tcsym.runtime.arguments import match_arguments, separated
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
@@ -100,6 +101,8 @@ def _tensor(x: Any, p: Parameter) -> Any:
     """An argument as a tensor; None if it cannot be one, or is missing."""
     if isinstance(x, _TENSORS):
         return x
+    if is_number(x) and not (p.rank or p.inout):
+        return as_tensor(x, p.dtype.value) if fits(x, p.dtype.value) else None
     if is_scalar(x) and not (p.rank or p.inout):
         array = scalar_array(x, p.dtype)
         return None if array is None else torch.tensor(x, dtype=getattr(torch, p.dtype.value))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import keeping_operator, operator_of
+from tcsym.operators.torch.scalars import as_tensor, fits, is_number
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.plan import Parameter
 from tcsym.runtime.torch_internals import has_dual_level, transforms
@@ -46,18 +48,31 @@ def graph_call(
     sizes.update({n: x for n, x in zip(names, given) if n in free})
     is_plain = set(options) <= {"sizes"} and set(sizes) == set(free)
     is_plain = is_plain and all(isinstance(x, torch.Tensor) for x, u in zip(given, updated) if u)
+    inputs = [x for n, x in zip(names, given) if n not in free]
+    is_plain = is_plain and all(_is_served(x, t) for x, t in zip(inputs, types))
     if len(given) != len(names) or len(args) + len(kwargs) != len(names) or not is_plain:
         return kernel._plain_call(*args, **kwargs, **options)
-    tensors = [
-        x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=getattr(torch, t))
-        for x, t in zip([x for n, x in zip(names, given) if n not in free], types)
-    ]
+    tensors = [_tensor(x, t) for x, t in zip(inputs, types)]
     needs = tuple([x.requires_grad for x in tensors])
     name, n_results, n_own = _operator(kernel, needs if torch.is_grad_enabled() else ())
     result = getattr(torch.ops.tcsym, name).default(*tensors, *[sizes[n] for n in free])
     if n_results > n_own:
         result = result[0] if n_own == 1 else result[:n_own]
     return _results[name](*result) if n_own > 1 else result
+
+
+def _is_served(x: Any, dtype: str) -> bool:
+    if is_number(x):
+        return fits(x, dtype)
+    return isinstance(x, torch.Tensor | numpy.ndarray | numpy.generic)
+
+
+def _tensor(x: Any, dtype: str) -> torch.Tensor:
+    if isinstance(x, torch.Tensor):
+        return x
+    if is_number(x):
+        return as_tensor(x, dtype)
+    return torch.as_tensor(x, dtype=getattr(torch, dtype))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
