@@ -166,6 +166,10 @@ class SizeError(TCError, ValueError):
     kind = "size"
 
 
+class MissingError(SizeError, TypeError):
+    """An argument is missing, which of any function is a TypeError."""
+
+
 class CallError(TCError, TypeError):
     kind = "call"
 

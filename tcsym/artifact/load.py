@@ -19,7 +19,7 @@ import numpy as np
 
 from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
 from tcsym.artifact.library import Loaded, own_library
-from tcsym.errors import ERROR_KINDS, CallError, OptionError, TCError
+from tcsym.errors import ERROR_KINDS, CallError, MissingError, OptionError, TCError
 from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import (
@@ -193,7 +193,7 @@ class Artifact:
         for t in known:
             name = t["name"]
             if name not in given:
-                raise self._failed("size", f"`{name}` is missing")
+                raise self._failed(MissingError, f"`{name}` is missing")
             x = given[name]
             views[name] = view = x if isinstance(x, View) else self._view(t, NAMES[t["type"]], x)
             expected = [
@@ -328,7 +328,7 @@ class Artifact:
             given[name] = x
         missing = [name for name in names if name not in given and name not in self._places]
         if missing:
-            raise self._failed("size", f"`{missing[0]}` is missing")
+            raise self._failed(MissingError, f"`{missing[0]}` is missing")
         return given
 
     def _with_given(self, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -408,8 +408,8 @@ class Artifact:
         said = (library or self.bound.library).text("error")
         return self._failed(KINDS[code], said.removeprefix(f"{self.name}: "))
 
-    def _failed(self, kind: str, message: str) -> TCError:
-        made = ERROR_KINDS.get(kind, CallError)
+    def _failed(self, kind: str | type[TCError], message: str) -> TCError:
+        made = ERROR_KINDS.get(kind, CallError) if isinstance(kind, str) else kind
         return made(f"{self.name}: {message}")
 
     def __repr__(self) -> str:

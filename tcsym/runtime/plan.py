@@ -104,9 +104,10 @@ class CallPlan(Keyed, frozen=True):
         n = len(self.inputs)
         return *self.inouts, *range(n, n + len(self.outputs))
 
-    def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
+    def error(self, kind: str | type[TCError], message: str, span: Span, hint: str = "") -> TCError:
         """An error of this def, placed in its text."""
-        return ERROR_KINDS[kind](
+        made = ERROR_KINDS[kind] if isinstance(kind, str) else kind
+        return made(
             f"{self.program.name}: {message}",
             span=span,
             source=self.program.source,

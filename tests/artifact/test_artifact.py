@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, ImmutableError, OptionError, RankError, SizeError, TCTypeError
+from tcsym.errors import (
+    BoundsError,
+    ImmutableError,
+    MissingError,
+    OptionError,
+    RankError,
+    SizeError,
+    TCTypeError,
+)
 from tests.entered import python_frames
 
 HERE = Path(__file__).parent
@@ -81,7 +89,7 @@ def test_wrong_calls_are_errors_of_their_kinds(mlp: Path) -> None:
         loaded(x, w.astype(np.float64), b)
     with pytest.raises(RankError, match="`b` has 2 dimensions"):
         loaded(x, w, w)
-    with pytest.raises(SizeError, match="`b` is missing"):
+    with pytest.raises(MissingError, match="`b` is missing"):
         loaded(x, w)
 
 
