@@ -103,10 +103,16 @@ def parameters(program: ResolvedProgram) -> tuple[ResolvedTensor | SizeParameter
     return in_order(by_role(program, "input", "inout"), program.size_parameters)
 
 
+def _is_input(name: str, scope: Scope) -> bool:
+    return name in scope.tensors and scope.tensors[name].role == "input"
+
+
 def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
     name, span = s.function.name, s.function.span
     if name not in scope.functions:
         hint = "" if s.targets else f"a statement assigns: `{name}(…) = …`"
+        if not s.targets and (name in ARITY or _is_input(name, scope)):
+            hint = f"a value follows another without an operator: a product is `… * {name}(…)`"
         raise CallError(f"call of the undefined def `{name}`", span=span, hint=hint)
     if scope.loops:
         hint = "write the statements of the def into the loop"

@@ -24,6 +24,7 @@ from tcsym.frontend.resolved import (
     ResolvedTensor,
 )
 from tcsym.frontend.scope import Scope, Tensor, Unresolved, check_new
+from tcsym.frontend.slips import refuse_reductions
 from tcsym.index.expr import FALSE, ZERO, Condition
 
 MAX_ERRORS = 10
@@ -31,6 +32,7 @@ MAX_ERRORS = 10
 
 def resolve(module: ast.Module) -> dict[str, ResolvedProgram]:
     """Every def with its calls inlined; raises the first error, with the rest in `others`."""
+    refuse_reductions(module)
     errors = _check_names_of_defs(module)
     defs = {d.name: d for d in reversed(module.defs)}
     resolved: dict[str, ResolvedProgram | None] = {}

@@ -24,7 +24,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
 from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
 from tcsym.frontend.builtins import ARITY
-from tcsym.frontend.idioms import stride_hint, unwritten_hint, whole_tensor_hint
+from tcsym.frontend.idioms import recurrence_hint, stride_hint, unwritten_hint, whole_tensor_hint
 from tcsym.frontend.literals import (
     Literal,
     cast_literal,
@@ -235,11 +235,16 @@ def _built_in(e: ast.Apply, c: Context) -> Expr:
 
 def _before_writing(name: str, e: ast.Expr, c: Context) -> InitError:
     loops = c.scope.loops
+    subscripts = e.args if isinstance(e, ast.Apply) else ()
+    moved = [x for x in subscripts if not isinstance(x, ast.Name)]
+    named = {x.name for s in moved for x in ast.subexpressions(s) if isinstance(x, ast.Name)}
     by_step = any(isinstance(x, ast.Name) and x.name in loops for x in ast.subexpressions(e))
     return InitError(
         f"`{name}` is read before anything is written to it",
         span=e.span,
-        hint=unwritten_hint(name, bool(loops), by_step),
+        hint=recurrence_hint(name)
+        if not loops and not named.isdisjoint(c.names.left)
+        else unwritten_hint(name, bool(loops), by_step),
     )
 
 

@@ -17,6 +17,7 @@ from tcsym.frontend.affine import as_index
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure
 from tcsym.frontend.check_index import is_range_affine, loop_names, named
+from tcsym.frontend.idioms import RAGGED
 from tcsym.frontend.program import Cast, Given, Read, dtype_of, subexpressions
 from tcsym.frontend.scope import Context, a_kind, kind_in
 from tcsym.index.expr import Index, var
@@ -68,7 +69,7 @@ class GivenRanges(Struct):
             self._check_subscripts(x, variable, c)
         elif reads:
             message = f"the range of left index variable `{variable}` reads the tensor `{x.name}`"
-            raise RangeError(message, span=x.span, hint=_LEFT_HINT)
+            raise RangeError(message, span=x.span, hint=RAGGED)
         elif kind == "loop variable" and is_left:
             message = f"the range of left index variable `{variable}` uses a loop variable"
             raise RangeError(f"{message}, `{x.name}`", span=x.span, hint=_LEFT_HINT)
@@ -80,7 +81,8 @@ class GivenRanges(Struct):
             what = "which is no size" if is_left else "which is no size and has no range before"
             what = f"{what} ({kind or 'unknown name'})"
             message = f"the range of `{variable}` uses `{x.name}`, {what}"
-            raise RangeError(message, span=x.span, hint=_LEFT_HINT if is_left else _HINT)
+            hint = RAGGED if is_left and kind == "index variable" else _LEFT_HINT
+            raise RangeError(message, span=x.span, hint=hint if is_left else _HINT)
 
     def _is_known(self, name: str, variable: str, c: Context) -> bool:
         return name in c.names.left or (name in self.ends and name != variable)

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
-from tcsym.frontend.idioms import accumulated_hint
+from tcsym.frontend.idioms import accumulated_hint, recurrence_hint
 from tcsym.frontend.infer_bounds import (
     Points,
     in_int32,
@@ -225,7 +225,10 @@ class _OneStatement(Struct):
             return read
         places = tuple(map(self.placed.known, read.subscripts))
         checks, unwritten = self._init(read.tensor, places, points)
-        self.checks += [replace(c, span=read.span) for c in checks]
+        s = self.placed.statement
+        is_moved = read.tensor == s.target and read.subscripts != s.subscripts
+        hint = recurrence_hint(plain(s.target)) if is_moved else ""
+        self.checks += [replace(c, span=read.span, hint=c.hint or hint) for c in checks]
         return read if unwritten is None else replace(read, unwritten=unwritten)
 
     def size_arithmetic(self, e: Binary | IndexValue, path: Path) -> None:

@@ -53,7 +53,7 @@ def character_hint(character: str, before: str, rest: str) -> str:
 
 def token_hint(token: Token, before: str, expected: Set[str]) -> str:
     """For a token that does not fit. before: the text that ends where it begins, stripped."""
-    for hint in (_of_words, _of_header, _of_ranges, _of_calls, _of_operators):
+    for hint in (_of_words, _of_header, _of_ranges, _of_calls, _of_operators, _of_updates):
         if found := hint(token, before, expected):
             return found
     return ""
@@ -138,3 +138,26 @@ def _of_operators(token: Token, before: str, _expected: Set[str]) -> str:
     if token == "/" and before.endswith("/"):
         return "`/` of integers rounds down; of floats write `floor(a / b)`"
     return "write `pow(a, b)`, or `a * a`" if token == "*" and before.endswith("*") else ""
+
+
+_UPDATES = "`+=`, `*=`, `min=` and `max=`, with `!` from the identity"
+_MISSING = "an operator is missing in front of `{}`: a product is `a * b`"
+_BESIDE = re.compile(r"(?<![=<>!+*])=(?!=).*[\w)]\s+(\w+(?:\([^()]*\))?)$|=.*[\w)]\s*(\([^()]*\))$")
+
+
+def _of_updates(token: Token, before: str, expected: Set[str]) -> str:
+    """Two values without an operator, and words in place of `+=!`."""
+    beside = _BESIDE.search(_statement(before))
+    if beside is not None and "UPDATE" in expected:
+        return _MISSING.format(beside[1] or beside[2])
+    if "UPDATE" in expected and token in ("min", "max"):
+        return f"`{token}=!` is one word"
+    if "UPDATE" in expected and token in ("-", "/", "%", "|", "&", "^", "||", "&&"):
+        example = {
+            "-": "; a difference is `Y(i) += -X(i)`",
+            "/": "; divide by `Y(i) *= 1.0 / X(i)`",
+        }
+        return f"reductions are {_UPDATES}{example.get(token, '')}"
+    if "PLUS" in expected and token.type in ("INTEGER", "FLOAT", "CONSTANT", "SCALAR", "LPAR"):
+        return _MISSING.format(token)
+    return ""
