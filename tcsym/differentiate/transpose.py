@@ -18,7 +18,6 @@ from tcsym.differentiate.algebra import (
     Subscript,
     Substituting,
     both,
-    compared,
     constant,
     index_value,
     select,
@@ -27,7 +26,6 @@ from tcsym.differentiate.algebra import (
 )
 from tcsym.differentiate.conditions import (
     conjuncts,
-    holds,
     index_condition,
     index_of,
     parts_of,
@@ -45,7 +43,6 @@ from tcsym.frontend.program import (
     IndexValue,
     Range,
     dtype_of,
-    reads,
 )
 from tcsym.index.expr import TRUE as CERTAIN
 from tcsym.index.expr import (
@@ -319,7 +316,7 @@ class _Solving(Struct):
         return False
 
     def _gathered(self, d: int, e: Expr) -> None:
-        """F4's form: the compiler inverts it."""
+        """F4's form: as the compiler inverts it. There is none where the guard does not hold."""
         p = self._position(d)
         name = next(iter(p.variables()))
         self.ranges[name] = replace(self.ranges[name], at=e)
@@ -356,22 +353,6 @@ class _Solving(Struct):
             return r
         return replace(r, at=with_indices(at, self.values))
 
-    def _unscattered(self, guard: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
-        """Positions are evaluated at every point: where a guard on indices kept their reads inside,
-        they become conditions behind it."""
-        places = [r.at for r in self.ranges.values() if r.at is not None]
-        used = {x.tensor for at in places if not isinstance(at, Index) for x in reads(at)}
-        kept = [c for c in conjuncts(guard) if c != TRUTH and not holds(c, bounds)]
-        if all(reads(c) and not {x.tensor for x in reads(c)} & used for c in kept):
-            return guard
-        for name, r in self.ranges.items():
-            if r.at is not None and not isinstance(r.at, Index):
-                at = compared(with_indices(r.at, self.values))
-                here = Compare("eq", at, index_value(var(name)))
-                guard = both(guard, here)
-                self.ranges[name] = replace(r, at=None)
-        return guard
-
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
         return {
             r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())
@@ -384,7 +365,6 @@ class _Solving(Struct):
             placing.place(r)
         guard = both(both(self.guard, placing.guard), with_indices(self.term.guard, self.values))
         value = with_indices(self.term.value, self.values)
-        guard = self._unscattered(guard, bounds)
         value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
         summed = [replace(r, reduced=True) for r in placing.summed()]
         found = Sum(

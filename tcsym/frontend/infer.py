@@ -38,9 +38,11 @@ from tcsym.frontend.infer_messages import (
 )
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
+from tcsym.frontend.positions import adding, position_if
 from tcsym.frontend.program import (
     Binary,
     Check,
+    Expr,
     For,
     Given,
     If,
@@ -52,6 +54,7 @@ from tcsym.frontend.program import (
     SizeParameter,
     Statement,
     Tensor,
+    is_fixed,
 )
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge, var
@@ -143,10 +146,11 @@ class _Finish(Struct):
         s = placed.statement
         one = _OneStatement(self, placed, written)
         shape = self.extents.shape(s.target)
-        found = [*placed.checks, *write_checks(placed, shape, self.facts)]
+        adds = adding(s.op, s.value, self.extents.tensors[s.target].dtype) if s.positions else None
+        found = [*placed.checks, *write_checks(placed, shape, adds, self.facts)]
         if not placed.defines:
             found += one.accumulation()
-        domain = tuple(one.position(r) for r in placed.domain)
+        domain = tuple(one.position(r, adds) for r in placed.domain)
         value = visit_reads(s.value, Path(), one.read, one.size_arithmetic)
         exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
         given = tuple(
@@ -240,11 +244,15 @@ class _OneStatement(Struct):
             message = f"`{plain_index(value)}` does not fit int32, the type of sizes"
             self.products.append(Check("size", condition, message, CONVERTED, span))
 
-    def position(self, r: Range) -> Range:
-        """The range with what is to be checked of the reads in a scattered subscript."""
+    def position(self, r: Range, adds: Expr | None) -> Range:
+        """The range with what is to be checked of the reads in a scattered subscript, which is
+        evaluated where its term adds something. A fixed one that `!` sets is everywhere."""
         if r.at is None or isinstance(r.at, Index):
             return r
-        return replace(r, at=visit_reads(r.at, Path(), self.read))
+        s = self.placed.statement
+        names = frozenset(v.name for v in s.variables if v.at is None)
+        at = r.at if s.initialise and is_fixed(r.at, names) else position_if(adds, r.at)
+        return replace(r, at=visit_reads(at, Path(), self.read))
 
     def accumulation(self) -> list[Check]:
         """Accumulating without `!` reads the old element at every executed point (B6), and where it

@@ -25,7 +25,7 @@ from tcsym.frontend.infer_forms import (
 from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
-from tcsym.frontend.program import Binary, Check, Given, IndexValue
+from tcsym.frontend.program import Binary, Check, Expr, Given, IndexValue
 from tcsym.index.expr import (
     FALSE,
     TRUE,
@@ -199,23 +199,27 @@ def read_bounds(
     return conditions, tuple(checked)
 
 
-def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[Check]:
-    """All elements written must exist.
+def write_checks(
+    placed: Placed, shape: Sequence[Index], adds: Expr | None, facts: Facts
+) -> list[Check]:
+    """All elements written must exist; scattered ones where `adds` holds, as far as it is affine.
 
     A fixed position that isl cannot follow is held to what surely is enough: its worst case over
     the loops, or what isl knows of it.
     """
     s = placed.statement
     left = points_of(placed, Path(), left_only=placed.defines)
-    all_points = points_of(placed, Path())
     positions = {var(v.name): v.at for v in s.positions}
+    guarded = Path() if adds is None else Path(Path().where(adds, True).condition)
+    all_points = points_of(placed, guarded)
     found = []
     for d, (e, extent) in enumerate(zip(s.subscripts, shape, strict=True)):
         at = positions.get(e, e)
         if not isinstance(at, Index):
             continue  # the kernel checks it
-        points, e = (left if at is e else all_points), at
-        condition = within(e, extent, points, Path(), facts)
+        points, path = (left, Path()) if at is e else (all_points, guarded)
+        e = at
+        condition = within(e, extent, points, path, facts)
         if condition is None:
             inside = all_of(_surely(side, points, facts) for side in (e, extent - 1 - e))
             condition = facts.decide(inside)

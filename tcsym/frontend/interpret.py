@@ -34,6 +34,7 @@ from tcsym.frontend.interpret_values import (
     identity,
     stored,
 )
+from tcsym.frontend.positions import adding, position_parts
 from tcsym.frontend.program import (
     Expr,
     For,
@@ -149,10 +150,13 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
     unchecked = replace(
         memory, written={}
     )  # `exists` needs its elements to exist, not to be written
+    adds = adding(s.op, s.value, dtype) if s.scattered else None
     for points in _domain_points(s, ranges, values, memory):
-        points = _with_positions(s, points, memory)
         for e in s.exists:
             evaluate(e, points, unchecked)
+        if adds is not None:
+            points = points.where(evaluate(adds, points, memory))
+        points = _with_positions(s, points, memory)
         value = evaluate(s.value, points, memory)
         if s.op == "=":
             flat[image.positions(points)] = value
@@ -254,7 +258,9 @@ def _with_positions(s: Statement, points: Points, memory: Memory) -> Points:
 
 
 def _at(at: Index | Expr, points: Points, memory: Memory) -> Array:
-    return index_at(at, points) if isinstance(at, Index) else evaluate(at, points, memory)
+    """Of points that have a position."""
+    _, place = position_parts(at)
+    return index_at(place, points) if isinstance(place, Index) else evaluate(place, points, memory)
 
 
 def _variable(subscript: Index) -> str:

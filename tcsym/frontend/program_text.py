@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -86,7 +87,9 @@ def _range_text(r: Range) -> str:
     text = f"{r.variable} in {r.lower}:{r.upper}{' reduced' if r.reduced else ''}"
     if r.at is None:
         return text
-    return f"{text} at {r.at if isinstance(r.at, Index) else expr_text(r.at)}"
+    condition, at = position_parts(r.at)
+    text = f"{text} at {at if isinstance(at, Index) else expr_text(at)}"
+    return text if condition is None else f"{text} if {expr_text(condition)}"
 
 
 def _item_lines(item: Item, indent: str) -> Iterator[str]:

@@ -27,6 +27,7 @@ from tcsym.frontend.interpret_values import identity
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.names import Names, names_in, written_plainly
 from tcsym.frontend.parser import parse
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -246,7 +247,11 @@ class _Unparse(Struct, frozen=True):
             Variable(v, ranges[v].reduced, where.get(v), span, span)
             for v in self.written[k].order(needed[k])
         ]
-        positions = [Variable(r.variable, False, span=span, at=r.at) for r in s.scattered]
+        positions = [
+            Variable(r.variable, False, span=span, at=position_parts(r.at)[1])
+            for r in s.scattered
+            if r.at is not None
+        ]
         return ResolvedStatement(
             s.target,
             s.subscripts,

@@ -12,7 +12,8 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, Program, Read, Tensor
+from tcsym.frontend.positions import position_parts
+from tcsym.frontend.program import Const, Expr, Program, Read, Select, Tensor
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -51,6 +52,7 @@ from tcsym.ir.traverse import substitute_value, walk
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.sizes.context import Context
+from tcsym.types import DType
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
 
@@ -184,13 +186,18 @@ def _at_position(
     if isinstance(at, Index):
         return replace(loop, at=substitute(at, values))
     s = scop.statement(t.members[0].statement)
-    place = cast(Expr, substitute_value(at, values))
+    condition, place = position_parts(cast(Expr, substitute_value(at, values)))
+    assert not isinstance(place, Index)
     own = [t.members[0].value == x for x in s.subscripts]
     others = [
         substitute(x, values) if x.variables() <= values.keys() else ZERO for x in s.subscripts
     ]
     subscripts = tuple(place if here else x for here, x in zip(own, others))
-    checked = Read(s.target, subscripts, scop.tensor(s.target).dtype, tuple(own), span=s.span)
+    dtype = scop.tensor(s.target).dtype
+    checked: Expr = Read(s.target, subscripts, dtype, tuple(own), span=s.span)
+    if condition is not None:  # else no iteration of the loop runs
+        checked = Select(condition, checked, Const(0, dtype), dtype)
+        place = Select(condition, place, Const(-1, DType.INT64), DType.INT64)
     return block(Verify(checked, f"{s.name}.position"), replace(loop, at=place))
 
 
