@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tcsym.frontend.interpret_values import identity
 from tcsym.frontend.program import (
+    NO_POSITION,
     AssignOp,
     Binary,
     Cast,
@@ -19,8 +20,6 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index
 from tcsym.types import DType
-
-NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
 
 
 def adding(op: AssignOp, term: Expr, dtype: DType) -> Expr | None:

@@ -142,7 +142,8 @@ class Range(Struct, frozen=True):
     does not occur on the left. `at`: the variable stands for a scattered left subscript (LANGUAGE
     F4), over the whole dimension, and a point runs only where it equals this: an affine `Index`,
     proved or covered by checks to lie inside, or an int64 expression that reads tensors, which the
-    kernel checks to lie inside.
+    kernel checks to lie inside; or a choice of such a one or `NO_POSITION`: then the point does not
+    run (`positions`).
     """
 
     variable: str
@@ -150,6 +151,9 @@ class Range(Struct, frozen=True):
     upper: Index
     reduced: bool
     at: Index | Expr | None = None
+
+
+NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
 
 
 class Given(Struct, frozen=True):
@@ -455,6 +459,8 @@ def reads(e: Expr) -> tuple[Read, ...]:
 def is_fixed(at: Index | Expr, variables: frozenset[str]) -> bool:
     """True for a position that reads tensors without dimensions only, and none of the index
     `variables`."""
+    if isinstance(at, Select) and at.orelse == NO_POSITION:
+        return False
     plain = isinstance(at, Index) or not any(r.subscripts for r in reads(at))
     return plain and variables.isdisjoint(variables_of(at))
 

@@ -31,7 +31,7 @@ from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.scalar.reads import verify_place
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.frontend.program import Const, Expr, Read, Select, dtype_of
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -75,6 +75,8 @@ def statement(context: Context, n: Node) -> None:
             context.memory.assign(context, n)
         case Verify(Read() as r, _) if context.lanes is None:
             verify_place(context, r, value)
+        case Verify(Select(c, Read() as r, Const()), _) if context.lanes is None:
+            in_blocks(context, value(context, c), [lambda: verify_place(context, r, value)])
         case Verify(v, _):
             value(context, v)
         case Loop():
