@@ -54,6 +54,7 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     dtype_of,
+    reads,
     statements,
     variables_of,
 )
@@ -92,6 +93,7 @@ class Reverse(Struct):
     gradients: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
+    numbers: dict[Index, str] = field(default_factory=dict)  # extent -> tensor
     frames: list[_Frame] = field(default_factory=list)
     loops: tuple[For, ...] = ()
 
@@ -104,7 +106,10 @@ class Reverse(Struct):
         self._block(self.single.items)
         for name, result in self.wrt.items():
             self._result(name, result)
-        return self.frames[0].items
+        items = self.frames[0].items
+        used = {r.tensor for s in statements(tuple(items)) for e in s.expressions for r in reads(e)}
+        unused = {*self.numbers.values()} - used
+        return [s for s in items if not (isinstance(s, Statement) and s.target in unused)]
 
     # ---- walking back
 
@@ -270,17 +275,22 @@ class Reverse(Struct):
             if r is None or not any(ends.get(v, frozenset()) & summed for v in used):
                 continue
             extent = self.single.tensors[term.tensor].shape[d]
-            name = self.names.fresh(f"{r.variable}_at")
-            self.single.tensors[name] = Tensor(name, DType.INT32, (extent,), "temporary")
-            j = var(r.variable)
-            domain = (Range(r.variable, ZERO, extent, False),)
-            value = IndexValue(j, DType.INT32)
-            self.frames[0].items.append(Statement("", name, (j,), "=", False, domain, value))
-            at = Cast(Read(name, (j,), DType.INT32), DType.INT64)
+            number = Read(self._numbers(extent), (var(r.variable),), DType.INT32)
+            at = Cast(number, DType.INT64)
             subscripts = (*term.subscripts[:d], at, *term.subscripts[d + 1 :])
             extents = {**term.extents, r.variable: extent}
             term = replace(term, subscripts=subscripts, extents=extents)
         return term
+
+    def _numbers(self, extent: Index) -> str:
+        """A tensor whose elements are their positions: what is read there may stand on the left."""
+        if extent not in self.numbers:
+            name = self.numbers[extent] = self.names.fresh("at")
+            self.single.tensors[name] = Tensor(name, DType.INT32, (extent,), "temporary")
+            (v,) = self.names.variables(1)
+            domain, value = (Range(v, ZERO, extent, False),), IndexValue(var(v), DType.INT32)
+            self.frames[0].items.append(Statement("", name, (var(v),), "=", False, domain, value))
+        return self.numbers[extent]
 
     def _transposed(
         self, term: Term, frames: Sequence[_Frame], written: Mapping[int, Index] = {}
@@ -289,7 +299,8 @@ class Reverse(Struct):
         shape = self.single.tensors[term.tensor].shape
         around = {f.variable: (f.lower, f.upper) for f in self.loops[: frames[-1].depth]}
         known = [f.guard for f in frames if f.guard is not None]
-        return transposed(term, shape, self.names, self.sizes, around, known, written)
+        whole = term, shape, self.names, self.sizes, around, self._numbers, known, written
+        return transposed(*whole)
 
     # ---- gradients
 

@@ -3,7 +3,7 @@
 Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that
 lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. Of windows
 that do not overlap, `X(2*i + k)` with k in 0:2, one has p: then `i = p/2` and `k = p % 2`, if that
-leaves no sum. What cannot be solved is a condition: all terms with `f(i) == p`.
+leaves no sum. What cannot be solved is scattered: each term is added where it is found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tcsym.differentiate.algebra import (
     constant,
     index_value,
     select,
-    truth,
     with_indices,
 )
 from tcsym.differentiate.conditions import (
@@ -37,11 +36,13 @@ from tcsym.differentiate.places import Bounds, is_at_least
 from tcsym.differentiate.terms import Sum, Term, extents_of
 from tcsym.frontend.program import (
     Binary,
+    Cast,
     Compare,
     Expr,
     Given,
     IndexValue,
     Range,
+    Read,
     dtype_of,
 )
 from tcsym.index.expr import TRUE as CERTAIN
@@ -53,7 +54,6 @@ from tcsym.index.expr import (
     NonNegative,
     Product,
     all_of,
-    eq,
     floordiv,
     ge,
     index,
@@ -65,6 +65,8 @@ from tcsym.index.expr import (
 from tcsym.index.values import substitute
 from tcsym.types import DType
 
+Numbers = Callable[[Index], str]
+
 
 def transposed(
     term: Term,
@@ -72,26 +74,28 @@ def transposed(
     names: Names,
     sizes: frozenset[str],
     loops: Bounds,
+    numbers: Numbers,
     known: Sequence[Condition] = (),
     written: Mapping[int, Index] = {},
 ) -> Sum:
     """`term` as a sum at each element of its tensor.
 
-    shape: of the tensor. loops: around the sum. known: what holds where it stands. written:
-    positions, by their dimensions, at which the program defines the tensor there.
+    shape: of the tensor. loops: around the sum. numbers: for an extent, the name of a tensor whose
+    elements are their positions. known: what holds where it stands. written: positions, by their
+    dimensions, at which the program defines the tensor there.
     """
     extents = {**term.extents, **extents_of(term.subscripts, shape)}
     box, dependent = boxed(term.domain, term.given, extents)
     term = replace(term, domain=box)
-    solving = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written)
+    given = term, shape, names, sizes, dependent, loops, numbers, tuple(known), written
+    solving = _Solving(*given)
     found = solving.run()
     if solving.disjoint and found.reduces:
-        again = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written, True)
-        one = again.run()
+        one = _Solving(*given, apart=True).run()
         if not one.reduces:  # schedules take sums by the window's conditions apart, as products
             return one
     if found.reduces and term.won is not None:
-        return transposed(term.won, shape, names, sizes, loops, known, written)
+        return transposed(term.won, shape, names, sizes, loops, numbers, known, written)
     return found
 
 
@@ -102,6 +106,7 @@ class _Solving(Struct):
     sizes: frozenset[str]
     dependent: tuple[Range, ...]
     loops: Bounds
+    numbers: Numbers
     known: tuple[Condition, ...]
     written: Mapping[int, Index]
     apart: bool = False  # solve for both variables of a window that overlaps no other
@@ -162,7 +167,7 @@ class _Solving(Struct):
 
     def solved(self, d: int, e: Subscript) -> None:
         if not isinstance(e, Index):
-            self._gathered(d, e)
+            self._scattered(d, e)
             return
         e = substitute(e, self.values)
         ours = self.open.keys() | self.ranges.keys()
@@ -170,19 +175,28 @@ class _Solving(Struct):
             self._fixed(d, e)
             return
         found = self._linear(e)
+        if found is None:
+            if not self._quotient(d, e):
+                self._found(d, e)
+            return
+        if self._leaves_longer(e, found[0]):
+            if self._is_strided(e) and self.open[found[0]].reduced:
+                self._scattered(d, e)  # the compiler solves it for what the size multiplies
+                return
+            found = self._windowed(e)
         if found is not None:
             self._substituted(d, e, *found)
-        elif not self._quotient(d, e):
-            self.require(eq(self._position(d), e))
+        else:
+            self._found(d, e)
 
     # ---- ways of solving
 
     def _fixed(self, d: int, e: Index) -> None:
         """`X(N-1)`; or under a guard that it may need, which then is around the statement, or
-        else a condition on all positions."""
+        else where each term finds it."""
         needed = [] if self.written.get(d) == e else self._needed(e, self.shape[d] - 1 - e)
         if self.term.guard != TRUTH and needed is None:
-            self.require(eq(self._position(d), e))
+            self._found(d, e)
             return
         self.left[d] = e
         self.fixed.add(d)
@@ -213,6 +227,31 @@ class _Solving(Struct):
 
     def _follows(self, e: Index, c: NonNegative) -> bool:
         return is_at_least(e - c.index, 0, self.loops)
+
+    def _leaves_longer(self, e: Index, v: str) -> bool:
+        """`X(3*i + k)`, where k has few values for each i, solved for k would leave all i; and
+        `X(t - k)` in a loop all positions of each step."""
+        in_loop = e.variables() & self.loops.keys()
+        if in_loop and self.open[v].reduced:
+            return True
+        left = [x for x in self.open if x != v and x in e.variables()]
+        left = [x for x in left if abs(e.coefficient(x)) != 1]
+        return any(self.open[v].reduced or not self.open[x].reduced for x in left)
+
+    def _windowed(self, e: Index) -> tuple[str, int] | None:
+        """i of `X(3*i + k)`, if windows do not overlap."""
+        for v, r in self.open.items():
+            factor = e.coefficient(v)
+            if factor and self._window(r, e - var(v) * factor, factor) is not None:
+                return v, factor
+        return None
+
+    def _is_strided(self, e: Index) -> bool:
+        """A sum of products of sizes and a variable each, and inside wherever it is evaluated."""
+        moving = [of_atom(a).variables() - self.sizes for a, _ in e.terms]
+        plain = all(isinstance(a, str | Product) for a, _ in e.terms)
+        plain = plain and all(len(v) < 2 and v <= self.open.keys() for v in moving)
+        return plain and self.term.guard == TRUTH
 
     def _linear(self, e: Index) -> tuple[str, int] | None:
         """Variables of the result before those that were summed: these have the longer ranges."""
@@ -315,11 +354,16 @@ class _Solving(Struct):
             return True
         return False
 
-    def _gathered(self, d: int, e: Expr) -> None:
-        """F4's form: as the compiler inverts it. There is none where the guard does not hold."""
+    def _found(self, d: int, e: Index) -> None:
+        """`X(min(i + k, N - 1))`: only what reads a tensor may stand on the left so."""
+        at = Read(self.numbers(self.shape[d]), (e,), DType.INT32)
+        self._scattered(d, Cast(at, DType.INT64))
+
+    def _scattered(self, d: int, at: Subscript) -> None:
+        """F4's form. There is no position where the guard does not hold."""
         p = self._position(d)
         name = next(iter(p.variables()))
-        self.ranges[name] = replace(self.ranges[name], at=e)
+        self.ranges[name] = replace(self.ranges[name], at=at)
 
     # ---- parts
 
@@ -344,14 +388,13 @@ class _Solving(Struct):
         if lt(e, r.upper) != CERTAIN:
             self.guard = both(self.guard, Compare("lt", index_value(e), index_value(r.upper)))
 
-    def require(self, condition: Condition) -> None:
-        self.guard = both(self.guard, truth(condition))
-
     def _placed(self, r: Range) -> Range:
-        at = r.at
-        if at is None or isinstance(at, Index):
-            return r
-        return replace(r, at=with_indices(at, self.values))
+        match r.at:
+            case None:
+                return r
+            case Index():
+                return replace(r, at=substitute(r.at, self.values))
+        return replace(r, at=with_indices(r.at, self.values))
 
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
         return {
