@@ -8,6 +8,7 @@ from typing import Literal, assert_never
 from msgspec.structs import replace
 
 from tcsym.frontend.literals import round_to
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -278,7 +279,7 @@ def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
 
 def positions(s: Statement) -> tuple[Subscript, ...]:
     """Where each point of a statement writes: scattered subscripts by what they are."""
-    scattered = {r.variable: r.at for r in s.domain if r.at is not None}
+    scattered = {r.variable: position_parts(r.at)[1] for r in s.domain if r.at is not None}
     found: list[Subscript] = []
     for e in s.subscripts:
         at = next((at for v, at in scattered.items() if e == var(v)), None)

@@ -177,17 +177,19 @@ class _Solving(Struct):
         found = self._linear(e)
         if found is None:
             if not self._quotient(d, e):
-                self._found(d, e)
+                self._found(d)
             return
         if self._leaves_longer(e, found[0]):
             if self._is_strided(e) and self.open[found[0]].reduced:
-                self._scattered(d, e)  # the compiler solves it for what the size multiplies
+                self._scattered(
+                    d, self.term.subscripts[d]
+                )  # the compiler solves it for what the size multiplies
                 return
             found = self._windowed(e)
         if found is not None:
             self._substituted(d, e, *found)
         else:
-            self._found(d, e)
+            self._found(d)
 
     # ---- ways of solving
 
@@ -196,7 +198,7 @@ class _Solving(Struct):
         else where each term finds it."""
         needed = [] if self.written.get(d) == e else self._needed(e, self.shape[d] - 1 - e)
         if self.term.guard != TRUTH and needed is None:
-            self._found(d, e)
+            self._found(d)
             return
         self.left[d] = e
         self.fixed.add(d)
@@ -354,13 +356,14 @@ class _Solving(Struct):
             return True
         return False
 
-    def _found(self, d: int, e: Index) -> None:
+    def _found(self, d: int) -> None:
         """`X(min(i + k, N - 1))`: only what reads a tensor may stand on the left so."""
-        at = Read(self.numbers(self.shape[d]), (e,), DType.INT32)
+        at = Read(self.numbers(self.shape[d]), (self.term.subscripts[d],), DType.INT32)
         self._scattered(d, Cast(at, DType.INT64))
 
     def _scattered(self, d: int, at: Subscript) -> None:
-        """F4's form. There is no position where the guard does not hold."""
+        """F4's form, by the variables of the term. Where the guard does not hold there is no
+        position."""
         p = self._position(d)
         name = next(iter(p.variables()))
         self.ranges[name] = replace(self.ranges[name], at=at)

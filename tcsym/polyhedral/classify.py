@@ -64,9 +64,14 @@ def _behind_their_ranges(s: ScopStatement, order: list[str]) -> list[str]:
 
 
 def moving(s: ScopStatement) -> frozenset[str]:
-    """Iterators that the positions of a scattered statement depend on, by their ranges too."""
+    """Iterators that the positions of a scattered statement depend on, by their ranges too, and
+    those that other ranges use: in front of a position is said whether it has points. What is read
+    for ranges is not known there."""
+    given = {g.name for g in s.given}
     places = (variables_of(r.at) for r in s.ranges if r.at is not None)
-    found = frozenset[str]().union(*places) & frozenset(s.iterators)
+    ragged = {r.variable for r in s.ranges if (r.lower.variables() | r.upper.variables()) & given}
+    used = frozenset(ragged).union(*places, *map(s.follows, s.iterators))
+    found = used & frozenset(s.iterators)
     while more := frozenset[str]().union(*map(s.follows, found)) - found:
         found |= more
     return found

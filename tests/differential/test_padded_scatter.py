@@ -128,3 +128,26 @@ def test_in_a_batch(name: str) -> None:
     got = kernel.batched()(*together, sizes={"V": 5})
     for k, arrays in enumerate(cases):
         np.testing.assert_array_equal(got[k], kernel.reference(*arrays, sizes={"V": 5}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "H(at(2)) += X(k) where b in 0:B, k in min(2, b):B - 1",
+        "for b in B-1 { H(at(b)) += X(k) where k in off(b):off(b+1) }",
+        "for b in B-1 { H(at(b)) += X(k) * X(p) where k in off(b):off(b+1), p in k/2:k+1 }",
+        "for b in B-1 { H(at(b)) += at(b) > 1 ? X(k) : 0 where k in off(b):off(b+1) }",
+    ],
+)
+def test_positions_behind_ranges_that_use_others(target: str, statement: str) -> None:
+    """Whether there are points is said in front of a position, by what is known there."""
+    text = f"""def f(int32(B) at, int32(B) off, int32(N) X) -> (int32(4) H) {{
+      H(i) = 0 where i in 0:4
+      {statement}
+    }}"""
+    kernel = compiled(text, target)
+    x = np.arange(1, 7, dtype="i4")
+    for at in ([1, 3, 2, 0], [1, 3, 2, 2]):
+        arrays = np.array(at, "i4"), np.array([0, 2, 2, 5], "i4"), x
+        np.testing.assert_array_equal(kernel(*arrays), kernel.reference(*arrays))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tcsym.differentiate.derive import tangent_program
 from tcsym.sizes.work import estimated_work, n_elements
 
-from .differences import disagreement, drawn, gradient_of, only
+from .differences import disagreement, drawn, gradient_of, only, run
 
 MOST = 20  # operations for each of the program, and for each element: a search takes thousands
 PADDED = {"B": 3, "L": 4, "V": 5, "D": 2}
@@ -104,17 +107,23 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_work_grows_as_that_of_the_program(name: str) -> None:
-    text, sizes, long = PROGRAMS[name]
-    program = only(text)
-    given = drawn(program, sizes, np.random.default_rng(0))
+def given_of(name: str) -> dict[str, Any]:
+    text, sizes, _ = PROGRAMS[name]
+    given = drawn(only(text), sizes, np.random.default_rng(0))
     if "id" in given:
         given["id"] = np.array([[4, 0, 2, 4], [-1, -1, -1, -1], [3, 1, -1, -100]], np.int32)
     if "len" in given:
         given["len"] = np.array([4, 0, 2], np.int32)
     if "off" in given:
         given["off"] = np.array([0, 2, 5], np.int32)
+    return given
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_work_grows_as_that_of_the_program(name: str) -> None:
+    text, sizes, long = PROGRAMS[name]
+    program = only(text)
+    given = given_of(name)
     for recompute in ("auto", "cheap"):
         free = {n: v for n, v in sizes.items() if n in program.free_sizes}
         assert disagreement(text, free, arrays=given, recompute=recompute) == ""
@@ -123,3 +132,26 @@ def test_work_grows_as_that_of_the_program(name: str) -> None:
     known = {**long, **dict.fromkeys(set(made.sizes) - long.keys(), more)}
     most = MOST * (estimated_work(program, long) + n_elements(made, known))
     assert estimated_work(made, known) <= most, made.source
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_derivatives_of_gradients_and_tangents(name: str) -> None:
+    """Positions that nothing is added at are looked at by neither."""
+    text, sizes, _ = PROGRAMS[name]
+    program = only(text)
+    given = given_of(name)
+    made = gradient_of(program, recompute="all")
+    free = {n: v for n, v in sizes.items() if n in program.free_sizes}
+    shapes = {n: y.shape for n, y in run(program, given, free).items()}
+    rng = np.random.default_rng(1)
+    weights = {n: rng.uniform(0.5, 1.5, shape) for n, shape in shapes.items()}
+    known = given | {f"d{n}": w for n, w in weights.items()}
+    own = {n: v for n, v in free.items() if n in made.free_sizes}
+    taken = {t.name: known[t.name] for t in made.inputs}
+    assert disagreement(made.source, own, arrays=taken) == ""
+    back = run(made, taken, own)
+    forth = tangent_program(program, None)
+    along = {n: rng.uniform(-1, 1, given[n[1:]].shape) for n in back}
+    found = run(forth, given | along, {n: v for n, v in free.items() if n in forth.free_sizes})
+    forward = sum(float((found[f"d{n}"] * w).sum()) for n, w in weights.items())
+    assert forward == pytest.approx(sum(float((back[n] * v).sum()) for n, v in along.items()))

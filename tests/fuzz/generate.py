@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import given, loops, ranges, scatter, statements, tables, updates
+from tests.fuzz import given, loops, padded, ranges, scatter, statements, tables, updates
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -59,6 +59,10 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (scatter.scattered, 3, 1),
     (scatter.inverted, 2, 1),
     (scatter.placed, 1, 1),
+    (padded.gathered, 3, 1),
+    (padded.scattered, 3, 1),
+    (padded.steps, 2, 2),
+    (padded.ragged_pairs, 3, 2),
     (ranges.dependent, 3, 2),
     (ranges.ragged, 3, 2),
     (loops.recurrence, 2, 2),
@@ -132,6 +136,8 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
         n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
         pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
         specs.append(Input(pointer, "stray" if w.chance(0.2) else "index", "plain"))
+    if w.level > 0 and w.chance(0.35):
+        specs.append(Input(padded.padded_input(w), "padded", "plain"))
     if w.level > 0 and w.chance(0.25):
         k = w.rng.randrange(len(shapes))
         specs[k] = replace(updates.as_parameter(specs[k].tensor, w.rng), values=specs[k].values)
