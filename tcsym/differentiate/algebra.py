@@ -7,6 +7,7 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
@@ -186,12 +187,12 @@ def truth(c: Condition) -> Expr:
             right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
             if i.constant == -1 and left.terms:  # a >= b + 1
                 right = Index(right.terms, 0)
-                return Compare("gt", index_value(left), index_value(right))
-            return Compare("ge", index_value(left), index_value(right))
+                return Compare("gt", exact_value(left), exact_value(right))
+            return Compare("ge", exact_value(left), exact_value(right))
         case IsZero(i):
             left = Index(tuple((a, k) for a, k in i.terms if k > 0), max(i.constant, 0))
             right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
-            return Compare("eq", index_value(left), index_value(right))
+            return Compare("eq", exact_value(left), exact_value(right))
         case Not(inner):
             return negation(truth(inner))
         case All(cs):

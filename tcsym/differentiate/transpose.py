@@ -34,6 +34,7 @@ from tcsym.differentiate.dependent import Placing, boxed
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least
 from tcsym.differentiate.terms import Sum, Term, extents_of
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -59,6 +60,7 @@ from tcsym.index.expr import (
     index,
     lt,
     maximum,
+    mod,
     of_atom,
     var,
 )
@@ -287,8 +289,8 @@ class _Solving(Struct):
         over = p - rest if factor > 0 else rest - p
         self._put(v, floordiv(over, abs(factor)))
         if abs(factor) > 1:
-            rest_of = Binary("mod", index_value(over), index_value(index(abs(factor))), DType.INT32)
-            self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
+            rest_of = exact_value(mod(over, abs(factor)))
+            self.guard = both(self.guard, Compare("eq", rest_of, exact_value(ZERO)))
         self._within(self.values[v], r)
 
     def _window(self, outer: Range, rest: Index, factor: int) -> Range | None:
@@ -313,8 +315,8 @@ class _Solving(Struct):
         self._within(over, Range(r.variable, r.lower * factor, r.upper * factor, False))
         extent = window.upper - window.lower
         if extent.as_int() != factor:
-            at = index_value(over - whole * factor)
-            self.guard = both(self.guard, Compare("lt", at, index_value(extent)))
+            at = exact_value(over - whole * factor)
+            self.guard = both(self.guard, Compare("lt", at, exact_value(extent)))
 
     def _shifted(self, d: int, r: Range, rest: Index, factor: int) -> bool:
         """`X(i + 1)`: the range of positions says which i there are."""
@@ -387,9 +389,9 @@ class _Solving(Struct):
         if any(r.variable == x.variable for x in self.dependent):
             return  # its own ends say more than the box
         if ge(e, r.lower) != CERTAIN:
-            self.guard = both(self.guard, Compare("ge", index_value(e), index_value(r.lower)))
+            self.guard = both(self.guard, Compare("ge", exact_value(e), exact_value(r.lower)))
         if lt(e, r.upper) != CERTAIN:
-            self.guard = both(self.guard, Compare("lt", index_value(e), index_value(r.upper)))
+            self.guard = both(self.guard, Compare("lt", exact_value(e), exact_value(r.upper)))
 
     def _placed(self, r: Range) -> Range:
         match r.at:

@@ -19,6 +19,8 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    dtype_of,
+    subexpressions,
 )
 from tcsym.index.expr import (
     FALSE,
@@ -56,10 +58,8 @@ def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING) -> Index | None:
         case Unary("neg", x, _):
             inner = as_index(x, known)
             return None if inner is None else -inner
-        case Cast(x, DType.INT64 | DType.INT32):
-            return as_index(x, known)
-        case Read():
-            return known.get(e)
+        case Read() | Cast(Read(), DType.INT64):
+            return known.get(e.operand if isinstance(e, Cast) else e)  # type: ignore[call-overload]
         case Binary(op, a, b, dtype) if dtype.is_integer:
             left, right = as_index(a, known), as_index(b, known)
             return None if left is None or right is None else _arithmetic(op, left, right)
@@ -85,13 +85,28 @@ def _arithmetic(op: str, a: Index, b: Index) -> Index | None:
     return table[op]() if op in table else None
 
 
+def exact_index(e: Expr) -> Index | None:
+    """`e` as code computes it too, or None: an index expression of which nothing wraps (LANGUAGE
+    E4)."""
+    parts = [x for x in subexpressions(e) if isinstance(x, IndexValue | Binary | Unary)]
+    wraps = any(dtype_of(x) not in (DType.INT64, DType.BOOL) for x in parts)
+    return None if wraps else as_index(e)
+
+
+def exact_value(e: Index) -> Expr:
+    """As a side of a comparison: nothing of it wraps (LANGUAGE E4)."""
+    known = e.as_int()
+    return IndexValue(e, DType.INT64) if known is None else Const(known, DType.INT64)
+
+
 def as_condition(e: Expr) -> Condition | None:
-    """`e` (bool) as a condition on indices and sizes, or None if it depends on data."""
+    """`e` (bool) as a condition on indices and sizes, or None if it depends on data, or on values
+    that may wrap."""
     match e:
         case Const(value, DType.BOOL):
             return TRUE if value else FALSE
         case Compare(op, a, b):
-            left, right = as_index(a), as_index(b)
+            left, right = exact_index(a), exact_index(b)
             return None if left is None or right is None else _comparison(op, left, right)
         case Unary("not", x, _):
             inner = as_condition(x)

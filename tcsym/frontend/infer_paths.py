@@ -26,7 +26,7 @@ from tcsym.frontend.program import (
     Unary,
     rebuilt,
 )
-from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
+from tcsym.index.expr import TRUE, Condition, Index, IsZero, NonNegative, all_of, ge
 from tcsym.index.values import Values, conjuncts, substitute
 
 
@@ -40,8 +40,6 @@ class Path(Struct, frozen=True):
         """The path into the arm that is taken where `guard` is `holds`."""
         whole = as_condition(guard)
         known = implied_condition(guard, holds)
-        if not is_exact_in_int32(known):
-            known, whole = TRUE, None
         return Path(all_of((self.condition, known)), self.by_data or whole is None)
 
     def implies(self, e: Index) -> bool:
@@ -57,25 +55,6 @@ class Path(Struct, frozen=True):
             if any((d := (e - k).as_int()) is not None and d >= 0 for k in sides):
                 return True
         return False
-
-
-# A kernel evaluates guards in int32 (LANGUAGE E4), an `Index` is exact. The two agree as long as no
-# intermediate value reaches 2**31: with coefficients that add up to at most 64, only extents above
-# 2**25 along one dimension could tell them apart. Other guards are treated as depending on data.
-_COEFFICIENTS, _CONSTANT = 64, 1 << 30
-
-
-def is_exact_in_int32(c: Condition) -> bool:
-    match c:
-        case NonNegative(e) | IsZero(e):
-            small = sum(abs(k) for _, k in e.terms) <= _COEFFICIENTS
-            return small and abs(e.constant) <= _CONSTANT
-        case Not(inner):
-            return is_exact_in_int32(inner)
-        case All(cs) | Any_(cs):
-            return all(is_exact_in_int32(x) for x in cs)
-        case _:
-            assert_never(c)
 
 
 Visit = Callable[[Read, Path], Read]

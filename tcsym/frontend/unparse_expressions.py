@@ -44,7 +44,7 @@ from tcsym.frontend.program_text import (
     inside,
 )
 from tcsym.frontend.promotion import Typed, arithmetic, built_in, infix, select, settle
-from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts
+from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts, index
 from tcsym.types import DType, is_narrower
 
 _SHORT = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT16: "half"}
@@ -157,6 +157,8 @@ def _operation(e: Expr, at: Place) -> Text:
         case Binary("min" | "max" as op, a, b, _):
             left, right = _operands(e, (a, b), _arithmetic(op, at), at)
             return f"{op}({left[0]}, {right[0]})", ATOM
+        case Compare() if _is_exact(e):
+            return _exact_comparison(e)
         case Binary(op, a, b) | Compare(op, a, b):
             symbol, level = INFIX[op]
             if op in ("div", "mod"):
@@ -175,6 +177,24 @@ def _operation(e: Expr, at: Place) -> Text:
             texts = _operands(e, args, lambda *xs: built_in(function, xs), inner_at)
             return f"{function}({', '.join(text for text, _ in texts)})", ATOM
     raise AssertionError(e)
+
+
+def _is_exact(e: Compare) -> bool:
+    """Of integers of mathematics, as the front end makes all comparisons of affine sides."""
+    sides = (e.left, e.right)
+    return all(isinstance(x, IndexValue | Const) for x in sides) and any(
+        isinstance(x, IndexValue) and x.dtype is DType.INT64 for x in sides
+    )
+
+
+def _exact_comparison(e: Compare) -> Text:
+    symbol, level = INFIX[e.op]
+    left, right = (
+        _index(x.index if isinstance(x, IndexValue) else index(int(x.value)))
+        for x in (e.left, e.right)
+        if isinstance(x, IndexValue | Const)
+    )
+    return f"{inside(left, level + 1)} {symbol} {inside(right, level + 1)}", level
 
 
 # ---- what the front end makes of operands

@@ -28,6 +28,7 @@ from tcsym.codegen.scalar.index_code import (
 from tcsym.codegen.scalar.powers import power
 from tcsym.codegen.scalar.reads import read
 from tcsym.codegen.scalar.values import Val, bits_of, constant, register_kind
+from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -40,7 +41,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index.expr import Index, condition_variables
+from tcsym.index.expr import Condition, Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value, value_dtype
 from tcsym.ir.traverse import subvalues
@@ -70,6 +71,9 @@ def _value(context: Context, v: Value) -> Val:
         case Binary():
             return _binary(context, v)
         case Compare(op, a, b):
+            exact = as_condition(v)
+            if exact is not None:
+                return _held(context, exact)
             left, right = value(context, a), value(context, b)
             return compare(code, op, left, right, value_dtype(a), value_dtype(b))
         case Select():
@@ -77,12 +81,16 @@ def _value(context: Context, v: Value) -> Val:
         case Call():
             return _call(context, v)
         case Holds(c):
-            held = condition(context, c)
-            return constant(held, "i1") if isinstance(held, bool) else held
+            return _held(context, c)
         case HorizontalReduce() | Shuffle():
             return _of_lanes(context, v)
         case _:
             assert_never(v)
+
+
+def _held(context: Context, c: Condition) -> Val:
+    held = condition(context, c)
+    return constant(held, "i1") if isinstance(held, bool) else held
 
 
 def _index_value(context: Context, i: Index, dtype: DType) -> Val:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Expr, IndexValue, Select
 from tcsym.index.expr import (
     Condition,
@@ -95,13 +94,10 @@ def _guarded(n: Update) -> Guarded:
 
 
 def _exact(guard: Guard) -> Condition | None:
-    """The guard as a condition, if the kernel computes what that says: nothing wraps."""
+    """The guard as a condition."""
     test, holds = guard
     c = as_condition(test)
-    if c is None:
-        return None
-    wide = all(x.dtype is DType.INT64 for x in subvalues(test) if isinstance(x, IndexValue))
-    return (c if holds else negate(c)) if wide or is_exact_in_int32(c) else None
+    return c if c is None or holds else negate(c)
 
 
 def _end(guard: Guard, loop: Loop) -> End | None:

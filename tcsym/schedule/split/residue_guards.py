@@ -14,7 +14,6 @@ from math import gcd
 from msgspec import Struct
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Select, Unary
 from tcsym.index.expr import (
     TRUE,
@@ -93,7 +92,7 @@ def _conjuncts(e: Expr, holds: bool) -> Iterator[tuple[Expr, bool]]:
 
 def _residue(e: Expr, holds: bool) -> Residue | None:
     test = as_condition(e if holds else Unary("not", e, DType.BOOL))
-    if test is None or not is_exact_in_int32(test):
+    if test is None:
         return None
     return _one_residue(test)
 
@@ -157,4 +156,4 @@ def _tightened(e: Expr, holds: bool, sizes: frozenset[str]) -> Expr | None:
         return e
     part = Index(tuple(moving))
     whole = Index(tuple((x, c // n) for x, c in moving)) + floordiv(test.index - part, n)
-    return Compare("ge", IndexValue(whole, DType.INT32), Const(0, DType.INT32))
+    return Compare("ge", IndexValue(whole, DType.INT64), Const(0, DType.INT64))

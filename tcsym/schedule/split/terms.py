@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Expr, Select, Unary, dtype_of
 from tcsym.index.expr import (
     Condition,
@@ -134,7 +133,7 @@ def find_guard(kernel: Kernel, nest: str) -> Guard | None:
 
 def _range_of(kernel: Kernel, band: Band, value: Select) -> Guard | None:
     condition = as_condition(value.condition)
-    if condition is None or not is_exact_in_int32(condition):
+    if condition is None:
         return None
     parts = conjuncts(condition)
     moving = {v for c in parts for v in _variables(c) - set(kernel.sizes)}

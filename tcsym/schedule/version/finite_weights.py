@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Const, Expr, Read, dtype_of
 from tcsym.index.expr import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
 from tcsym.ir.bounds import extent
@@ -176,8 +175,7 @@ def _splits(e: Expr) -> Iterator[tuple[Expr, Expr]]:
 
 
 def _is_affine(guard: tuple[Expr, bool]) -> bool:
-    c = as_condition(guard[0])
-    return c is not None and is_exact_in_int32(c)
+    return as_condition(guard[0]) is not None
 
 
 def _is_weight(kernel: Kernel, e: Expr, around: tuple[Loop, ...]) -> bool:
