@@ -19,8 +19,6 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
-    dtype_of,
-    subexpressions,
 )
 from tcsym.index.expr import (
     FALSE,
@@ -45,26 +43,34 @@ from tcsym.types import DType
 NOTHING: Mapping[Read, Index] = MappingProxyType({})
 
 
-def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING) -> Index | None:
-    """`e` as an exact integer expression (as if nothing wrapped), or None if it depends on data.
+def as_index(
+    e: Expr, known: Mapping[Read, Index] = NOTHING, wraps: bool = False
+) -> Index | None:
+    """`e` as an exact integer expression, or None if it depends on data.
 
-    known: what stands for some reads.
+    known: what stands for some reads. wraps: or if it is computed in a type in which it may wrap,
+    as what is no subscript, range or side of a comparison is (LANGUAGE E4).
     """
     match e:
         case Const(value, dtype) if not dtype.is_float:
             return index(int(value))
+        case Read() | Cast(Read(), DType.INT64):
+            return known.get(e.operand if isinstance(e, Cast) else e)  # type: ignore[call-overload]
+        case IndexValue() | Unary() | Binary() | Select() if not e.dtype.is_integer or (
+            wraps and e.dtype is not DType.INT64
+        ):
+            return None
         case IndexValue(i, _):
             return i
         case Unary("neg", x, _):
-            inner = as_index(x, known)
+            inner = as_index(x, known, wraps)
             return None if inner is None else -inner
-        case Read() | Cast(Read(), DType.INT64):
-            return known.get(e.operand if isinstance(e, Cast) else e)  # type: ignore[call-overload]
-        case Binary(op, a, b, dtype) if dtype.is_integer:
-            left, right = as_index(a, known), as_index(b, known)
+        case Binary(op, a, b):
+            left, right = as_index(a, known, wraps), as_index(b, known, wraps)
             return None if left is None or right is None else _arithmetic(op, left, right)
-        case Select(c, a, b, dtype) if dtype.is_integer:
-            condition, then, orelse = as_condition(c), as_index(a, known), as_index(b, known)
+        case Select(c, a, b):
+            condition = as_condition(c)
+            then, orelse = as_index(a, known, wraps), as_index(b, known, wraps)
             if condition is None or then is None or orelse is None:
                 return None
             return choose(condition, then, orelse)
@@ -85,14 +91,6 @@ def _arithmetic(op: str, a: Index, b: Index) -> Index | None:
     return table[op]() if op in table else None
 
 
-def exact_index(e: Expr) -> Index | None:
-    """`e` as code computes it too, or None: an index expression of which nothing wraps (LANGUAGE
-    E4)."""
-    parts = [x for x in subexpressions(e) if isinstance(x, IndexValue | Binary | Unary)]
-    wraps = any(dtype_of(x) not in (DType.INT64, DType.BOOL) for x in parts)
-    return None if wraps else as_index(e)
-
-
 def exact_value(e: Index) -> Expr:
     """As a side of a comparison: nothing of it wraps (LANGUAGE E4)."""
     known = e.as_int()
@@ -106,7 +104,7 @@ def as_condition(e: Expr) -> Condition | None:
         case Const(value, DType.BOOL):
             return TRUE if value else FALSE
         case Compare(op, a, b):
-            left, right = exact_index(a), exact_index(b)
+            left, right = as_index(a, wraps=True), as_index(b, wraps=True)
             return None if left is None or right is None else _comparison(op, left, right)
         case Unary("not", x, _):
             inner = as_condition(x)

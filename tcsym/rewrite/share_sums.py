@@ -15,12 +15,12 @@ from itertools import combinations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.program import (
     Binary,
     Compare,
     Const,
     Expr,
-    IndexValue,
     Program,
     Range,
     Read,
@@ -144,5 +144,4 @@ def _of_total(x: _Sum, total: Read, over: frozenset[str]) -> Statement:
 
 
 def _has_points(r: Range) -> Expr:
-    n = IndexValue(r.upper - r.lower, DType.INT32)
-    return Compare("ge", n, IndexValue(ONE, DType.INT32))
+    return Compare("ge", exact_value(r.upper - r.lower), exact_value(ONE))

@@ -46,7 +46,7 @@ def leaves(k: Kernel) -> list[str]:
 
 def below(a: Index | int, b: Index | int) -> Compare:
     """a < b, in int32 as programs say it."""
-    return Compare("lt", IndexValue(index(a), DType.INT32), IndexValue(index(b), DType.INT32))
+    return Compare("lt", IndexValue(index(a), DType.INT64), IndexValue(index(b), DType.INT64))
 
 
 def both(*conditions: Expr) -> Expr:

@@ -242,7 +242,8 @@ class _Instructions(Struct, frozen=True):
             cost += self._access(self.costs.buffers[v.tensor], subscripts, PLAIN, used)
             return cost + PLAIN * sum(v.checked) * self._times(DType.INT64, used), used
         weight = 0 if isinstance(v, Const | Holds) else self._weight(v)
-        return cost + weight * self._times(value_dtype(v), used), used
+        dtype = DType.INT32 if isinstance(v, IndexValue) else value_dtype(v)
+        return cost + weight * self._times(dtype, used), used
 
     def _weight(self, v: Value) -> int:
         """Of one instruction; a division of integers, a register's worth of scalar ones."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.affine import as_condition
+from tcsym.frontend.program import Compare, Read
 from tcsym.index.expr import ONE, ZERO, Index
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, Verify, value_dtype
 from tcsym.ir.traverse import subvalues, value_children, walk
@@ -75,7 +76,9 @@ def widest_bits(kernel: Kernel, node: Node) -> int:
 
 
 def _computed(v: Value) -> tuple[Value, ...]:
-    """The values of `v` outside subscripts."""
+    """The values of `v` outside subscripts and what is a mask of lanes at once."""
+    if isinstance(v, Compare) and as_condition(v) is not None:
+        return (v,)
     inside = (
         () if isinstance(v, Read) else tuple(y for c in value_children(v) for y in _computed(c))
     )
