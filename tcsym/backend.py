@@ -82,6 +82,10 @@ class Backend(Protocol):
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         """A naive kernel -> one that is fast there. whole: with what few sizes need."""
 
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        """A naive kernel as it is, with memory for its temporaries: nothing is computed that the
+        program does not compute."""
+
     def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
         """The code of a mapped kernel, of which nothing but the main module is written."""
 
@@ -103,6 +107,12 @@ class Cpu:
         from tcsym.schedule.map_cpu import map_cpu
 
         return map_cpu(kernel, target.machine, options, whole)
+
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        from tcsym.schedule.map_cpu import Mapped
+        from tcsym.schedule.storage.place_allocations import place_allocations
+
+        return Mapped(place_allocations(kernel), ())
 
     def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
         from tcsym.codegen.parts import PartialCode

@@ -54,7 +54,8 @@ def schedule_tree(program: Program, options: Options) -> Tree:
 
 
 class Lowering(Struct):
-    """Values of all stages of one variant, and the milliseconds each took."""
+    """Values of all stages of one variant, and the milliseconds each took. wide: loops stay as they
+    are, for sizes that leave no room for what mapping computes (`runtime.limits`)."""
 
     program: Program
     target: Target
@@ -63,6 +64,7 @@ class Lowering(Struct):
     layouts: tuple[Layout, ...]
     context: Context
     milliseconds: dict[str, float]
+    wide: bool = False
 
     @property
     def backend(self) -> Backend:
@@ -105,6 +107,8 @@ class Lowering(Struct):
     def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
         """whole: with the code for what few sizes need."""
         given = scheduled.kernel, self.target, self.options, whole
+        if self.wide:
+            return self.timed("map", lambda: self.backend.plain(scheduled.kernel, self.target))
         return self.timed("map", lambda: self.backend.map(*given))
 
     def begun(self, mapped: Mapped) -> Modules:
@@ -207,14 +211,16 @@ def begin_program(
     layouts: tuple[Layout, ...],
     context: Context = (),
     whole: bool = False,
+    wide: bool = False,
 ) -> Unfinished:
     """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
 
     Each of the `fixed` sizes becomes a number when `options.bind` says so; the caller guarantees
     their values, and that sizes lie in `context`. whole: it serves all of these; else it may leave
-    some out.
+    some out. wide: as of `Lowering`.
     """
-    return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}), whole)
+    stages = Lowering(program, target, options, fixed, layouts, context, {}, wide)
+    return Unfinished(stages, whole)
 
 
 def compile_program(

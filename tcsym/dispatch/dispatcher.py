@@ -61,6 +61,7 @@ class Dispatcher:
         self.gone = Gone()
         self._lock = threading.RLock()
         self._table: Table | None = None
+        self._wide: Version | None = None  # once a call needed it
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self.switch: Switch | None = None  # once there is one
         self._entered = slow
@@ -102,6 +103,8 @@ class Dispatcher:
 
     def serving(self, sizes: Values) -> Version:
         """The version for a call of these sizes; its code may have to be compiled yet."""
+        if self.plan.limits.is_wide(sizes):
+            return self._wide_version()
         table = self.table
         if self.policy.wanted(table, sizes) is not table:
             table = self.propose(lambda now: self.policy.admitted(now, sizes))
@@ -109,9 +112,17 @@ class Dispatcher:
         assert found is not None
         return found
 
+    def _wide_version(self) -> Version:
+        if self._wide is None:
+            with self._lock:
+                self._wide = self._wide or self.making.wide()
+        return self._wide
+
     def answering(self, sizes: Values) -> Version:
         """The version that runs a call now: `serving`, or another one until that is compiled."""
         version = self.serving(sizes)
+        if version.kind == "wide":
+            return version
         if version.variants.made and version not in self.table.stand_ins:
             return version
         table = self.propose(lambda now: self.policy.answered(now, version))
@@ -126,6 +137,8 @@ class Dispatcher:
 
         Soon, calls with arguments like these enter `variant`.
         """
+        if version.kind == "wide":
+            return  # no entry admits such sizes
         kind = kind_of(views, variant)
         if kind is not None and version.padding is None and not self.table.stays_in_python:
             self._enter(version, kind, variant, sizes)

@@ -151,6 +151,12 @@ class Making:
                 ranges.append(Known(name, promise.lo, promise.hi, promise.multiple_of))
         return tuple(sorted(ranges))
 
+    def wide(self) -> Version:
+        """For all sizes, those too that leave no room for what schedules compute (`Limits`)."""
+        options = replace(self.options, bind="never")
+        variants = self.variants(options, {}, wide=True)
+        return Version("wide", TRUE, Region(options, origin="given"), {}, variants)
+
     def refined(self, options: Options) -> Version:
         """For sizes at which these options were measured to be the fastest."""
         region = Region(options, TRUE, "measured")
@@ -235,12 +241,13 @@ class Making:
         fixed: Mapping[str, int],
         known: Context = (),
         plan: CallPlan | None = None,
+        wide: bool = False,
     ) -> Variants:
         """Code for these options, numbers and ranges of sizes, made once."""
         plan = plan or self.plan
-        key = (options, tuple(sorted(fixed.items())), known, plan.sizes)
+        key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)
         found = self._made.get(key)
         if found is None:
-            found = Variants(plan, self.target_name, options, fixed, self.stats, known)
+            found = Variants(plan, self.target_name, options, fixed, self.stats, known, wide)
             self._made[key] = found
         return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
 
 Values = tuple[int, ...]
-Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
+Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded", "wide"]
 
 
 class Version(Struct, eq=False):
@@ -72,6 +72,8 @@ class Version(Struct, eq=False):
         return self.variants.made_for(self.variants.wanted(views))
 
     def __str__(self) -> str:
+        if self.kind == "wide":
+            return "wide, sizes whose formulas reach 2**40, loops as the program has them"
         if self.kind == "refined":
             return f"refined, sizes where {self.region.options} was measured to be the fastest"
         region = self.region

@@ -146,7 +146,8 @@ class _Body:
         variable = scope.loops[name] = scope.fresh_name(name)
         body = self.items(loop.body)
         del scope.loops[name]
-        return ResolvedFor(variable, lower, upper, body, loop.span)
+        ends = tuple(e.span for e in (loop.lower, loop.upper) if e is not None)
+        return ResolvedFor(variable, lower, upper, body, loop.span, ends)
 
     def _fail_targets(self, items: tuple[ast.Item, ...]) -> None:
         """What statements that are not looked at would have assigned counts as written."""
@@ -172,7 +173,8 @@ class _Body:
             test = condition(item.condition, self.scope)
         except TCError as e:
             self.errors.append(e)
-        return ResolvedIf(test, self.items(item.then), self.items(item.orelse), item.span)
+        arms = self.items(item.then), self.items(item.orelse)
+        return ResolvedIf(test, *arms, item.span, item.condition.span)
 
 
 def _resolve_def(

@@ -143,11 +143,11 @@ def _infix_chain(e: ast.Infix, c: Context) -> Typed:
         if node.op in BIT_OPERATORS:
             left = _widened(bit_operation(node.op, left, right, spans[0]), outer, spans[0])
         else:
-            left = _exact_sides(infix(node.op, left, right, spans, inner.exact), outer)
+            left = _exact_sides(infix(node.op, left, right, spans, inner.exact), outer, spans[0])
     return left
 
 
-def _exact_sides(e: Expr, c: Context) -> Expr:
+def _exact_sides(e: Expr, c: Context, span: Span) -> Expr:
     """A comparison of affine sides compares integers of mathematics (LANGUAGE E4)."""
     if c.exact or not isinstance(e, Compare) or not is_pure(e):
         return e
@@ -155,7 +155,7 @@ def _exact_sides(e: Expr, c: Context) -> Expr:
     moving = c.names.variables.keys() | set(c.scope.loops.values())
     if left is None or right is None or _unaffine(e, moving) is not None:
         return e
-    return Compare(e.op, exact_value(left), exact_value(right))
+    return Compare(e.op, exact_value(left), exact_value(right), span=span)
 
 
 def _of_operands(op: ast.InfixOp, c: Context) -> Context:
@@ -274,7 +274,9 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     inner = c.with_exact(True)
     for arg in e.args:
         subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
-    read = _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c, e.span)
+    places = tuple(arg.span for arg in e.args)
+    read = Read(e.name, tuple(subscripts), dtype, span=e.span, places=places)
+    read = _widened(read, c, e.span)
     return convert(read, c.wide) if c.wide is not None and is_narrower(dtype, c.wide) else read
 
 

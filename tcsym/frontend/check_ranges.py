@@ -33,7 +33,9 @@ _HINT = (
 class GivenRanges(Struct):
     """Ranges of one statement in the order of its text, and the scalars that their ends read."""
 
-    ends: dict[str, tuple[tuple[Index, Index], Span]] = field(default_factory=dict)
+    ends: dict[str, tuple[tuple[Index, Index], Span, tuple[Span, ...]]] = field(
+        default_factory=dict
+    )
     given: list[Given] = field(default_factory=list)
 
     def read(self, clause: ast.RangeClause, c: Context) -> None:
@@ -41,7 +43,8 @@ class GivenRanges(Struct):
         name = clause.variable.name
         lower = self._end(clause.lower, name, "lower", c)
         upper = self._end(clause.upper, name, "upper", c)
-        self.ends[name] = ((lower, upper), clause.span)
+        places = clause.lower.span, clause.upper.span
+        self.ends[name] = ((lower, upper), clause.span, places)
 
     def _end(self, e: ast.Expr, variable: str, end: str, c: Context) -> Index:
         for x in named_through_lets(e, c):

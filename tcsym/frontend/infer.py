@@ -127,14 +127,14 @@ class _Finish(Struct):
                     found.append(self.statement(node, written))
                     shape = self.extents.shape(node.statement.target)
                     written = written.after(node, shape, self.facts)
-                case Nest(loop, body, span):
+                case Nest(loop, body, span, places):
                     inner, inside = self.items(body, written)
-                    found.append(For(loop.variable, loop.lower, loop.upper, inner, span))
+                    found.append(For(loop.variable, loop.lower, loop.upper, inner, span, places))
                     written = written.leave(loop, inside, self.extents)
-                case Branch(condition, then, orelse, span):
+                case Branch(condition, then, orelse, span, place):
                     yes, after_yes = self.items(then, written)
                     no, after_no = self.items(orelse, written)
-                    found.append(If(condition, yes, no, span))
+                    found.append(If(condition, yes, no, span, place))
                     written = after_yes.either(after_no)
                 case Check():
                     self.report([node])

@@ -45,8 +45,10 @@ class Read(Keyed, frozen=True):
     int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at
     every executed point; unchecked dimensions are proved, or covered by `Program.checks`.
     `unwritten`, if given, holds at the points where the element was not written before: reading
-    there is an `init` error.
+    there is an `init` error. `places`: spans of the subscripts.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "places")
 
     tensor: str
     subscripts: tuple[Index | Expr, ...]
@@ -54,6 +56,7 @@ class Read(Keyed, frozen=True):
     checked: tuple[bool, ...] = ()
     unwritten: Condition | None = None
     span: Span = NOWHERE
+    places: tuple[Span, ...] = ()
 
 
 class Cast(Keyed, frozen=True):
@@ -95,12 +98,14 @@ class Binary(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-class Compare(Struct, frozen=True):
-    """bool. Operands have one type, or are integers of any two types, compared by value."""
+class Compare(Keyed, frozen=True):
+    """bool. Operands have one type, or are integers of any two types, compared by value: those of
+    index expressions of int64 are integers of mathematics (LANGUAGE E4)."""
 
     op: Literal["lt", "le", "gt", "ge", "eq", "ne"]
     left: Expr
     right: Expr
+    span: Span = NOWHERE
 
 
 class Select(Struct, frozen=True):
@@ -134,7 +139,7 @@ def dtype_of(e: Expr) -> DType:
 # ---- statements
 
 
-class Range(Struct, frozen=True):
+class Range(Keyed, frozen=True):
     """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
 
     Those of a reduction variable also over left index variables, reduction variables that stand
@@ -143,14 +148,17 @@ class Range(Struct, frozen=True):
     F4), over the whole dimension, and a point runs only where it equals this: an affine `Index`,
     proved or covered by checks to lie inside, or an int64 expression that reads tensors, which the
     kernel checks to lie inside; or a choice of such a one or `NO_POSITION`: then the point does not
-    run (`positions`).
+    run (`positions`). `places`: spans of the ends, or of the position.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("places",)
 
     variable: str
     lower: Index
     upper: Index
     reduced: bool
     at: Index | Expr | None = None
+    places: tuple[Span, ...] = ()
 
 
 NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
@@ -238,20 +246,29 @@ class Statement(Keyed, frozen=True):
 
 
 class For(Keyed, frozen=True):
-    """Ordered iterations lower <= variable < upper. Loop variables are unique in the program."""
+    """Ordered iterations lower <= variable < upper. Loop variables are unique in the program.
+    `places`: spans of the ends."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "places")
 
     variable: str
     lower: Index
     upper: Index
     body: tuple[Item, ...]
     span: Span = NOWHERE
+    places: tuple[Span, ...] = ()
 
 
 class If(Keyed, frozen=True):
+    """`place`: span of the condition."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "place")
+
     condition: Condition
     then: tuple[Item, ...]
     orelse: tuple[Item, ...] = ()
     span: Span = NOWHERE
+    place: Span = NOWHERE
 
 
 Item = Statement | For | If

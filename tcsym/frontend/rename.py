@@ -95,7 +95,8 @@ class Rewriting:
 
     def range(self, r: Range) -> Range:
         lower, upper = self.index(r.lower), self.index(r.upper)
-        return Range(self.name(r.variable), lower, upper, r.reduced, self.position(r.at))
+        at = self.position(r.at)
+        return replace(r, variable=self.name(r.variable), lower=lower, upper=upper, at=at)
 
     def position(self, at: Index | Expr | None) -> Index | Expr | None:
         if at is None:

@@ -56,6 +56,9 @@ def bind(
         else:
             views.append(_bind_parameter(plan, p, x, values, adapt))
     known = values[: len(plan.sizes)]
+    beyond = plan.limits.beyond(tuple(known))  # type: ignore[arg-type]
+    if beyond is not None:
+        raise plan.limit_error(beyond, tuple([v or 0 for v in known]))
     failing = plan.first_failing(*known)
     if failing >= 0:
         raise plan.check_error(failing, tuple(v or 0 for v in known))

@@ -124,8 +124,10 @@ class Variants:
         fixed: Mapping[str, int],
         stats: Counters,
         context: Context = (),
+        wide: bool = False,
     ) -> None:
         self.plan = plan
+        self.wide = wide
         self.target_name = target_name
         self.options = options
         self.fixed = fixed
@@ -240,7 +242,7 @@ class Variants:
         from tcsym.runtime.growing import GrowingKernel
 
         given = self.options, self.fixed, layouts, self.context
-        begun = begin_program(self.plan.program, target, *given, whole=whole)
+        begun = begin_program(self.plan.program, target, *given, whole=whole, wide=self.wide)
         if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
             begun = begin_program(self.plan.program, target, *given, whole=True)
         noted = [self.stats.note(layouts, begun.compiled())]
@@ -281,7 +283,7 @@ class Variants:
         program = self.plan.program
         # made of another: another hash, padded: more sizes
         parts = program.name, program.source, program.canonical, *program.sizes
-        identity = "\n".join((*parts, part))
+        identity = "\n".join((*parts, part, *["wide"] * self.wide))
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
     def _slots(self, compiled: Compiled) -> Slots:
