@@ -19,6 +19,7 @@ from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_dependent import inside_out, ragged
 from tcsym.frontend.infer_forms import Interval, bound
 from tcsym.frontend.program import (
+    MOST_GIVEN,
     Compare,
     Expr,
     For,
@@ -49,11 +50,6 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.types import DType
-
-MOST_GIVEN = 1 << 40
-"""Ends of ranges that tensors say are nearer to 0, where a range is not empty: so many elements
-has no array."""
-
 
 class Formula(Struct, frozen=True):
     """`index` and its parts have at most the magnitude `most`, over sizes."""

@@ -36,6 +36,7 @@ from tcsym.frontend.interpret_values import (
 )
 from tcsym.frontend.positions import adding, position_parts
 from tcsym.frontend.program import (
+    MOST_GIVEN,
     Expr,
     For,
     If,
@@ -44,7 +45,9 @@ from tcsym.frontend.program import (
     Range,
     Statement,
     Tensor,
+    far_end,
     is_fixed,
+    reads,
 )
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate as index_value
@@ -186,6 +189,9 @@ def _inner_points(
     for g in s.given:
         if g.name in r.lower.variables() | r.upper.variables():
             value = evaluate(g.value, points, memory)
+            if (np.abs(value.astype(object)) > MOST_GIVEN).any():
+                read = reads(g.value)[0]
+                raise memory.error("bounds", far_end(read.tensor), read.span)
             points = replace(points, variables={**points.variables, g.name: value})
     try:
         for found in ranged_points(points, r.variable, r.lower, r.upper, INT64_LIMIT):

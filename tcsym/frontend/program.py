@@ -162,10 +162,12 @@ class Range(Keyed, frozen=True):
 
 
 NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
+MOST_GIVEN = 1 << 40
 
 
 class Given(Struct, frozen=True):
-    """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64.
+    """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64
+    of at most the magnitude MOST_GIVEN: no tensor has as many elements, and formulas have room.
 
     Its reads have subscripts over sizes, loop variables and left index variables; it varies with
     these and with the index variables that stand in `value` beside them.
@@ -177,6 +179,11 @@ class Given(Struct, frozen=True):
     def variables(self) -> frozenset[str]:
         """What the value varies with, sizes too."""
         return variables_of(self.value)
+
+
+def far_end(tensor: str) -> str:
+    """What is wrong with a larger one."""
+    return f"the end of a range that is read from `{tensor}` is beyond 2**40"
 
 
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]

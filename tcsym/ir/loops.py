@@ -124,7 +124,8 @@ class Loop(Struct, frozen=True):
     independent: its iterations are proved independent, though its order is `sequential`: ranges
         inside vary with it, so schedules take what is inside for one iteration at a time.
     value: if given, an int64: of all iterations only the one for which the variable has this value
-        does something. Such a loop runs in order; whoever writes code reads the value instead.
+        does something. Such a loop runs in order; whoever writes code reads the value instead, and
+        checks it against ends that are nearer to 0 than MOST_VALUE.
     below: of a single iteration whose place does not show it: the variable is not negative, and
         below that.
     steps: those of a pipeline, before any schedule.
@@ -325,12 +326,12 @@ def block(*nodes: Node | None) -> Node:
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
-MOST_GIVEN = 1 << 62
+MOST_VALUE = 1 << 62  # of what kernels count
 
 
-def given(variable: str, value: Value, body: Node) -> Loop:
-    """`body` with a variable that has that value, an int64."""
-    return Loop(variable, index(-MOST_GIVEN), index(MOST_GIVEN), body, value=value)
+def given(variable: str, value: Value, body: Node, most: int = MOST_VALUE) -> Loop:
+    """`body` with a variable that has that value, an int64 of at most the magnitude `most`."""
+    return Loop(variable, index(-most), index(most + 1), body, value=value)
 
 
 def value_dtype(v: Value) -> DType:

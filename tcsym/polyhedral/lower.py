@@ -13,7 +13,7 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from tcsym.frontend.positions import position_parts
-from tcsym.frontend.program import Const, Expr, Program, Read, Select, Tensor
+from tcsym.frontend.program import MOST_GIVEN, Const, Expr, Program, Read, Select, Tensor
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -160,7 +160,7 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         steps=Steps(t.pipeline) if t.pipeline else None,
     )
     for variable, value in reversed(read):
-        loop = given(variable, value, loop)
+        loop = given(variable, value, loop, MOST_GIVEN)
     return conditional(outside, loop)
 
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from tcsym.codegen.scalar.branches import in_blocks
+from tcsym.codegen.scalar.branches import fail_if, in_blocks
 from tcsym.codegen.scalar.casts import element_kind
 from tcsym.codegen.scalar.context import Bound, Context, Lanes
 from tcsym.codegen.scalar.expressions import value
@@ -31,7 +31,7 @@ from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.scalar.reads import verify_place
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.frontend.program import Const, Expr, Read, Select, dtype_of
+from tcsym.frontend.program import Const, Expr, Read, Select, dtype_of, far_end
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -45,7 +45,9 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import DeviceNode
+from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import (
+    MOST_VALUE,
     LAUNCHED,
     Allocate,
     Block,
@@ -61,7 +63,8 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import sizes_in
-from tcsym.ir.traverse import substitute_node, walk
+from tcsym.ir.traverse import loads, substitute_node, walk
+from tcsym.ir.value_range import known_range
 from tcsym.sizes.context import interval
 
 THREAD = "device.thread"  # of a block: its number
@@ -189,10 +192,22 @@ def _vector_loop(context: Context, loop: Loop) -> None:
 def _read_scalar(context: Context, loop: Loop, read: Value) -> None:
     """The one iteration for which the variable has that value."""
     with context.in_lanes(None):
-        given = value(context, read)
+        given = _in_range(context, loop, read, value(context, read))
     starts_at(context, loop.variable, loop.lower)
     with context.bound(loop.variable, Bound(given.text, 0, len(context.function.loops))):
         statement(context, loop.body)
+
+
+def _in_range(context: Context, loop: Loop, read: Value, given: Val) -> Val:
+    """The value, or 0 behind a fault if it is far from all that there may be."""
+    most, known = -(loop.lower.as_int() or -MOST_VALUE), known_range(read)
+    if most >= MOST_VALUE or (known is not None and -most <= known[0] and known[1] <= most):
+        return given
+    code, source = context.code, loads(read)[0]
+    shifted = code.binary("add", given, constant(most, "i64"))
+    bad = code.compare("icmp ugt", shifted, constant(2 * most, "i64"))
+    fail_if(context, bad, Fault("bounds", far_end(source.tensor), source.span))
+    return code.select(bad, constant(0, "i64"), given)
 
 
 def _single(context: Context, loop: Loop) -> None:

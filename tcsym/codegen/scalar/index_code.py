@@ -255,12 +255,15 @@ def _connected(context: Context, conditions: tuple[Condition, ...], every: bool)
 
 
 def _related(context: Context, i: Index, relation: str) -> bool | Val:
-    """Compare the positive part with the negative one, which cannot overflow by subtraction."""
-    left = linear(context, tuple(t for t in i.terms if t[1] > 0), max(i.constant, 0))
+    """Compare the positive part with the negative one, which cannot overflow by subtraction; that
+    a >= b + 1 is a > b."""
+    strict = relation == "sge" and i.constant == -1
+    apart, relation = (0, "sgt") if strict else (i.constant, relation)
+    left = linear(context, tuple(t for t in i.terms if t[1] > 0), max(apart, 0))
     negative = tuple((a, -c) for a, c in i.terms if c < 0)
-    right = linear(context, negative, max(-i.constant, 0))
+    right = linear(context, negative, max(-apart, 0))
     if isinstance(left, int) and isinstance(right, int):
-        return left >= right if relation == "sge" else left == right
+        return left == right if relation == "eq" else left - strict >= right
     return context.code.compare(f"icmp {relation}", *alike(context.code, left, right))
 
 
