@@ -8,7 +8,7 @@ sum over its terms, with an index variable at the end of its range that is farth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import assert_never
 
@@ -18,6 +18,7 @@ from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_dependent import inside_out, ragged
 from tcsym.frontend.infer_forms import Interval, bound
+from tcsym.frontend.infer_paths import Path, guarded_reads
 from tcsym.frontend.program import (
     MOST_GIVEN,
     Compare,
@@ -49,6 +50,7 @@ from tcsym.index.expr import (
     maximum,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.types import DType
 
 class Formula(Struct, frozen=True):
@@ -57,6 +59,59 @@ class Formula(Struct, frozen=True):
     index: Index
     most: Index
     span: Span = NOWHERE
+
+
+class Reach(Struct, frozen=True):
+    """A guarded read: elements of the hull of its subscripts, and of its tensor, over sizes."""
+
+    hull: Index
+    tensor: Index
+
+
+def reaches(program: Program) -> tuple[Reach, ...]:
+    """Of all guarded reads at affine subscripts."""
+    shapes = {t.name: t.shape for t in program.tensors}
+    found: dict[Reach, None] = {}
+    for s, scope in _statements(program.body, ()):
+        for read, path in guarded_reads(s.expressions):
+            places = [i for i in read.subscripts if isinstance(i, Index)]
+            if path != Path() and len(places) == len(shapes[read.tensor]):
+                hull = product_of(_extent(i, scope) for i in places)
+                found[Reach(hull, product_of(shapes[read.tensor]))] = None
+    return tuple(r for r in found if r.hull != r.tensor)
+
+
+def _statements(
+    items: tuple[Item, ...], loops: tuple[Interval, ...]
+) -> Iterator[tuple[Statement, tuple[Interval, ...]]]:
+    """All statements, with their ranges in order of elimination."""
+    for item in items:
+        match item:
+            case Statement():
+                yield item, _scope(item, loops)
+            case For(variable, lower, upper, body):
+                yield from _statements(body, (Interval(variable, lower, upper), *loops))
+            case If(_, then, orelse):
+                yield from _statements((*then, *orelse), loops)
+            case _:
+                assert_never(item)
+
+
+def _scope(s: Statement, loops: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """Without what only tensors tell."""
+    lost = ragged(s.domain, s.given)
+    own = [Interval(r.variable, r.lower, r.upper) for r in s.domain if r.variable not in lost]
+    return (*inside_out(own), *loops)
+
+
+def _extent(e: Index, scope: tuple[Interval, ...]) -> Index:
+    """How many values a subscript may have, if only sizes tell."""
+    ends = [bound(e, scope, greatest, frozenset()) for greatest in (False, True)]
+    moving = {i.variable for i in scope}
+    low, high = (x if x is not None and _is_of_sizes(x, moving) else None for x in ends)
+    if low is None or high is None:
+        return largest(e, _hulls(scope)) * 2 + 1
+    return maximum(high - low + 1, ZERO)
 
 
 def formulas(program: Program) -> tuple[Formula, ...]:
@@ -94,10 +149,7 @@ def _of_items(
 def _of_statement(
     s: Statement, loops: tuple[Interval, ...], found: dict[Index, Formula]
 ) -> None:
-    lost = ragged(s.domain, s.given)
-    own = [r for r in s.domain if r.variable not in lost]
-    scope = (*inside_out([Interval(r.variable, r.lower, r.upper) for r in own]), *loops)
-    hulls = _hulls(scope, lost)
+    hulls = _hulls(_scope(s, loops), ragged(s.domain, s.given))
     for e in s.subscripts:
         _note(found, e, hulls, s.span)
     for r in s.domain:
@@ -167,7 +219,7 @@ def _hulls(scope: Sequence[Interval], lost: Iterable[str] = ()) -> dict[str, Ind
     return found
 
 
-def _is_of_sizes(e: Index, moving: Mapping[str, Index]) -> bool:
+def _is_of_sizes(e: Index, moving: Collection[str]) -> bool:
     return e.variables().isdisjoint(moving)
 
 

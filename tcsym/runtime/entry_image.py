@@ -44,7 +44,7 @@ def entry_image(
         formulas.require(_kept(plan.sizes[slot], promise))
     for check in plan.program.checks:
         formulas.require(check.condition)
-    for condition in plan.limits.room_below(SIZE_BOUND):
+    for condition in plan.limits.usual_below(SIZE_BOUND):
         formulas.require(condition)
     given = {p.slot: p.place for p in plan.given_sizes}
     arrays = [k for k, p in enumerate(plan.parameters) if isinstance(p, Parameter)]

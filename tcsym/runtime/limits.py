@@ -1,14 +1,17 @@
 """Program -> sizes that its integers admit (LANGUAGE E4), and those that its usual code is for.
 
 Code of 64 bits computes every formula below 2**63. What schedules make of formulas, tiles rounded
-up and bounds divided, has room where these stay below `ROOM`; calls of other sizes are served by
-loops as the program has them (`Lowering.wide`).
+up and bounds divided, has room where these stay below `ROOM`. And they copy what windows read,
+padded as far as subscripts reach, where that is not far beyond what there is to read. Calls of
+other sizes are served by loops as the program has them (`compiler.Lowering`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tcsym.frontend.program import Program
 from tcsym.index.expr import TRUE, Condition, ge
@@ -20,7 +23,14 @@ if TYPE_CHECKING:
 
 ROOM = 1 << 40
 LIMIT = 1 << 63
-_Check = Callable[..., int]
+MOST_COPIED, FEW_ELEMENTS = 8, 1 << 18  # of elements that there are; or, if they are so few, more
+
+
+class _Found(Struct, frozen=True):
+    formulas: tuple[Formula, ...]
+    usual: tuple[Condition, ...]
+    beyond: Callable[..., int]
+    not_usual: Callable[..., int]
 
 
 class Limits:
@@ -28,31 +38,33 @@ class Limits:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._found: tuple[tuple[Formula, ...], _Check, _Check] | None = None
+        self._found: _Found | None = None
 
-    def _all(self) -> tuple[tuple[Formula, ...], _Check, _Check]:
+    def _all(self) -> _Found:
         if self._found is None:  # no cached_property: a forked child may find its lock taken
-            from tcsym.frontend.formulas import formulas
+            from tcsym.frontend.formulas import formulas, reaches
 
-            found, names = formulas(self._program), self._program.sizes
-            fits, has_room = (
-                first_failing([ge(end - 1, f.most) for f in found], names) for end in (LIMIT, ROOM)
+            names, found = self._program.sizes, formulas(self._program)
+            copied = (
+                ge(r.tensor * MOST_COPIED + FEW_ELEMENTS, r.hull) for r in reaches(self._program)
             )
-            self._found = found, fits, has_room
+            usual = dict.fromkeys([*(ge(ROOM - 1, f.most) for f in found), *copied])
+            fit = [ge(LIMIT - 1, f.most) for f in found]
+            beyond, not_usual = first_failing(fit, names), first_failing([*usual], names)
+            self._found = _Found(found, tuple(usual), beyond, not_usual)
         return self._found
 
     def beyond(self, sizes: tuple[int, ...]) -> Formula | None:
         """The first formula that does not fit."""
-        found, fits, _ = self._all()
-        k = fits(*sizes)
-        return found[k] if k >= 0 else None
+        k = self._all().beyond(*sizes)
+        return self._all().formulas[k] if k >= 0 else None
 
     def is_wide(self, sizes: tuple[int, ...]) -> bool:
-        """True if some formula leaves no room."""
-        return self._all()[2](*sizes) >= 0
+        """True if usual code is not for these sizes."""
+        return self._all().not_usual(*sizes) >= 0
 
-    def room_below(self, size: int) -> tuple[Condition, ...]:
-        """Conditions that all have room, for sizes that are smaller than `size`."""
-        found, ranges = self._all()[0], dict.fromkeys(self._program.sizes, Interval(0, size - 1))
-        conditions = (decided(ge(ROOM - 1, f.most), ranges) for f in found)
-        return tuple(dict.fromkeys(c for c in conditions if c != TRUE))
+    def usual_below(self, size: int) -> tuple[Condition, ...]:
+        """Conditions of usual code, for sizes that are smaller than `size`."""
+        ranges = dict.fromkeys(self._program.sizes, Interval(0, size - 1))
+        conditions = (decided(c, ranges) for c in self._all().usual)
+        return tuple(c for c in conditions if c != TRUE)
