@@ -83,8 +83,8 @@ class Backend(Protocol):
         """A naive kernel -> one that is fast there. whole: with what few sizes need."""
 
     def plain(self, kernel: Kernel, target: Target) -> Mapped:
-        """A naive kernel as it is, with memory for its temporaries: nothing is computed that the
-        program does not compute."""
+        """As nearly as there can be a naive kernel as it is, with memory for its temporaries: no
+        numbers that the program does not compute, and no copies."""
 
     def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
         """The code of a mapped kernel, of which nothing but the main module is written."""
@@ -142,6 +142,11 @@ class Cpu:
 
 class Device(Cpu):
     """The kernels of a device, launched by a half on the host."""
+
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        from tcsym.schedule.map_gpu import map_gpu
+
+        return map_gpu(kernel, target.machine)
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from msgspec.structs import replace

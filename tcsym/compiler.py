@@ -230,9 +230,11 @@ def compile_program(
     fixed: Mapping[str, int],
     layouts: tuple[Layout, ...],
     context: Context = (),
+    wide: bool = False,
 ) -> Compiled:
     """As `begin_program`, with all of its code."""
-    begun = begin_program(program, target, options, fixed, layouts, context, whole=True)
+    given = program, target, options, fixed, layouts, context
+    begun = begin_program(*given, whole=True, wide=wide)
     begun.make(begun.missing())
     return begun.compiled()
 

@@ -12,7 +12,7 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Version
 from tcsym.errors import OptionError
-from tcsym.index.expr import FALSE, TRUE, Condition, Index, all_of, eq, var
+from tcsym.index.expr import FALSE, TRUE, Condition, Index, all_of, eq, negate, var
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
@@ -100,9 +100,11 @@ def _table(
 
 def _codes(plan: CallPlan, options: Options, target: Target, table: Table) -> Iterator[Code]:
     """The versions in the order in which a call asks for them; the last serves what is left."""
+    making = Making(plan, target, options, Stats())
+    if plan.limits.usual:
+        yield _code(plan, target, negate(all_of(plan.limits.usual)), making.wide())
     versions = list(_versions(plan, table))
     if not versions or versions[-1][0] != TRUE:
-        making = Making(plan, target, options, Counters())
         versions.append((TRUE, making.symbolic(making.regions[0])))
     for context, version in versions:
         if context != FALSE:
@@ -130,11 +132,12 @@ def _code(plan: CallPlan, target: Target, context: Condition, version: Version) 
     dense: Layout = "dense"
     layouts = (dense,) * (len(plan.inputs) + len(plan.outputs))
     given = program, target, made.options, made.fixed, layouts, made.context
+    wide = made.wide
     grids: Grids = ()
     if target.machine.multiprocessor is not None:
-        stages = Lowering(*given, {})
+        stages = Lowering(*given, {}, wide)
         grids = _grids(stages.mapped(stages.scheduled(), whole=True).kernel)
-    return Code(context, compile_program(*given), str(version), grids)
+    return Code(context, compile_program(*given, wide), str(version), grids)
 
 
 def _grids(kernel: Kernel) -> Grids:

@@ -113,7 +113,7 @@ const char *NAME(_level)(void) {
 static int check_size(int k, int64_t value) {
     const char *name = size_names[k];
     long long n = value, most = bounds[k];
-    if (n < 0 || n >= INT64_C(1) << 31)
+    if (n < 0)
         return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld", name, n);
     if (most >= 0 && n > most)
         return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, but it is at most %lld here", name, n, most);
@@ -182,6 +182,8 @@ typedef struct Team {
     int64_t threads;
 } Team;
 
+static const int64_t MOST_SCRATCH = INT64_C(1) << 46;
+
 static const Kernel *serving(const Kernel *kernel, const int64_t *sizes) {
     while (!kernel->serves(sizes))
         kernel++;
@@ -192,6 +194,8 @@ static int run_kernel(const Kernel *kernel, const Team *team, void *const *buffe
                       const int64_t *sizes, int64_t binding) {
     int64_t bytes[2], threads = team->threads;
     kernel->bytes(sizes, bytes);
+    if (bytes[0] > MOST_SCRATCH || bytes[1] > MOST_SCRATCH)
+        return failed(ERROR_MEMORY, KERNEL ": sizes ask for more scratch memory than there is");
     int64_t shared = bytes[0] > 0 ? (bytes[0] + 127) / 128 * 128 : 0;
     int64_t private = bytes[1] > 0 ? (bytes[1] + 127) / 128 * 128 : 0;
     char *memory = shared + private ? scratch(shared + private * threads) : NULL;
@@ -229,6 +233,8 @@ int32_t NAME(_enter)(void *const *buffers, const int64_t *sizes, const Team *con
     int error = check_sizes(sizes);
     return error ? error : run_by(context, buffers, sizes);
 }
+
+int NAME(_check)(const int64_t *sizes) { return check_sizes(sizes); }
 
 int NAME(_run)(void *const *buffers, const int64_t *sizes) {
     int error = check_given(buffers, sizes);

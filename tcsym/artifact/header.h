@@ -50,6 +50,9 @@ TCSYM_API int @NAME@_run(void *const *buffers, const int64_t *sizes);
  * the caller gives. */
 TCSYM_API int @NAME@_tensors(DLTensor *const *tensors, const int64_t *given);
 
+/* Whether a call of these sizes may be made: as `@NAME@_run`, which asks it first. */
+TCSYM_API int @NAME@_check(const int64_t *sizes);
+
 /* Extents of all arguments, one after the other (@EXTENTS@ numbers): shapes of outputs are last. */
 TCSYM_API void @NAME@_extents(const int64_t *sizes, int64_t *extents);
 

@@ -162,6 +162,7 @@ class Artifact:
         """Calls enter this library from now on."""
         self.bound = bound
         self._run, self._set_threads = map(bound.library.function, ("run", "set_threads"))
+        self._check = bound.library.function("check")
         self._extents = bound.library.function("extents", None)
         self._fixed = bound.fixed
         self._enter = self._entered()
@@ -391,7 +392,12 @@ class Artifact:
     def _bound(self, sizes: tuple[int, ...]) -> tuple[Any, list[Shape]]:
         """Sizes for C, and the shapes of all arguments; those of the last sizes are kept."""
         if self._last is None or self._last[0] != sizes:
+            for name, n in zip(self._sizes, sizes):
+                if not 0 <= n < 2**63:
+                    message = f"`{name}` is {n}, expected an integer from 0 to 2**63 - 1"
+                    raise self._failed("size", message)
             values, numbers = self._values(*sizes), self._numbers()
+            self._require(self._check(values))
             self._extents(values, numbers)
             shapes: list[Shape] = []
             at = 0

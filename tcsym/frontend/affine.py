@@ -43,9 +43,7 @@ from tcsym.types import DType
 NOTHING: Mapping[Read, Index] = MappingProxyType({})
 
 
-def as_index(
-    e: Expr, known: Mapping[Read, Index] = NOTHING, wraps: bool = False
-) -> Index | None:
+def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING, wraps: bool = False) -> Index | None:
     """`e` as an exact integer expression, or None if it depends on data.
 
     known: what stands for some reads. wraps: or if it is computed in a type in which it may wrap,

@@ -53,6 +53,7 @@ from tcsym.index.expr import (
 from tcsym.index.values import product_of
 from tcsym.types import DType
 
+
 class Formula(Struct, frozen=True):
     """`index` and its parts have at most the magnitude `most`, over sizes."""
 
@@ -146,9 +147,7 @@ def _of_items(
                 assert_never(item)
 
 
-def _of_statement(
-    s: Statement, loops: tuple[Interval, ...], found: dict[Index, Formula]
-) -> None:
+def _of_statement(s: Statement, loops: tuple[Interval, ...], found: dict[Index, Formula]) -> None:
     hulls = _hulls(_scope(s, loops), ragged(s.domain, s.given))
     for e in s.subscripts:
         _note(found, e, hulls, s.span)
@@ -193,9 +192,7 @@ def _note_ends(
         _note(found, e, hulls, place)
 
 
-def _note(
-    found: dict[Index, Formula], e: Index, hulls: Mapping[str, Index], span: Span
-) -> None:
+def _note(found: dict[Index, Formula], e: Index, hulls: Mapping[str, Index], span: Span) -> None:
     most = largest(e, hulls)
     if most.terms and most not in found:
         found[most] = Formula(e, most, span)

@@ -95,7 +95,7 @@ def _allocate(tensor: Tensor, sizes: Bindings, memory: Memory) -> None:
     if any(extent < 0 for extent in shape):
         message = f"`{tensor.name}` has a negative size: {shape}"
         raise memory.error("size", message, tensor.span)
-    if max((*shape, math.prod(shape) * tensor.dtype.bytes)) > INT64_LIMIT:
+    if math.prod(max(1, n) for n in shape) * tensor.dtype.bytes > INT64_LIMIT:
         raise memory.error("size", f"`{tensor.name}` is too large: {shape}", tensor.span)
     memory.values[tensor.name] = np.zeros(shape, dtype=tensor.dtype.numpy)
     memory.written[tensor.name] = np.zeros(shape, dtype=np.bool_)

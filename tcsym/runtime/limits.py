@@ -54,6 +54,16 @@ class Limits:
             self._found = _Found(found, tuple(usual), beyond, not_usual)
         return self._found
 
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """Each has to be smaller than LIMIT."""
+        return self._all().formulas
+
+    @property
+    def usual(self) -> tuple[Condition, ...]:
+        """The sizes that usual code is for satisfy all of these."""
+        return self._all().usual
+
     def beyond(self, sizes: tuple[int, ...]) -> Formula | None:
         """The first formula that does not fit."""
         k = self._all().beyond(*sizes)

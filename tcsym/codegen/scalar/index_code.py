@@ -345,8 +345,10 @@ def _lanes_related(context: Context, i: Index, relation: str) -> bool | Val:
     base = linear(context, rest, i.constant)
     near = as_val(smallest(code, smallest(code, base, -_FAR, "smax"), _FAR))
     if bits_of(near.kind) > 32:
-        near = constant(int(near.text), "i32") if near.is_constant else code.convert(
-            "trunc", near, "i32"
+        near = (
+            constant(int(near.text), "i32")
+            if near.is_constant
+            else code.convert("trunc", near, "i32")
         )
     numbers = code.lane_numbers(context.width, "i32")
     along = code.binary("mul", numbers, constant(step, "i32")) if step != 1 else numbers
