@@ -20,6 +20,7 @@ from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.device import device_of
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Counters
+from tcsym.sizes.context import Interval, decided, ranges_of
 from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.cpu import KINDS
 from tcsym.target.cuda import KINDS as DEVICES
@@ -100,9 +101,11 @@ def _table(
 
 def _codes(plan: CallPlan, options: Options, target: Target, table: Table) -> Iterator[Code]:
     """The versions in the order in which a call asks for them; the last serves what is left."""
-    making = Making(plan, target, options, Stats())
-    if plan.limits.usual:
-        yield _code(plan, target, negate(all_of(plan.limits.usual)), making.wide())
+    making = Making(plan, target, options, Counters())
+    ranges = dict.fromkeys(plan.sizes, Interval(0, None)) | ranges_of(making.declared())
+    unusual = negate(decided(all_of(plan.limits.usual), ranges))
+    if unusual != FALSE and target.machine.multiprocessor is None:
+        yield _code(plan, target, unusual, making.wide())
     versions = list(_versions(plan, table))
     if not versions or versions[-1][0] != TRUE:
         versions.append((TRUE, making.symbolic(making.regions[0])))

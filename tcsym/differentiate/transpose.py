@@ -36,7 +36,6 @@ from tcsym.differentiate.places import Bounds, is_at_least
 from tcsym.differentiate.terms import Sum, Term, extents_of
 from tcsym.frontend.affine import exact_value
 from tcsym.frontend.program import (
-    Binary,
     Cast,
     Compare,
     Expr,
@@ -65,7 +64,6 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.values import substitute
-from tcsym.types import DType
 
 Numbers = Callable[[Index], str]
 

@@ -52,8 +52,8 @@ def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING, wraps: bool = False
     match e:
         case Const(value, dtype) if not dtype.is_float:
             return index(int(value))
-        case Read() | Cast(Read(), DType.INT64):
-            return known.get(e.operand if isinstance(e, Cast) else e)  # type: ignore[call-overload]
+        case (Read() as read) | Cast(Read() as read, DType.INT64):
+            return known.get(read)
         case IndexValue() | Unary() | Binary() | Select() if not e.dtype.is_integer or (
             wraps and e.dtype is not DType.INT64
         ):

@@ -275,8 +275,8 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     for arg in e.args:
         subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
     places = tuple(arg.span for arg in e.args)
-    read = Read(e.name, tuple(subscripts), dtype, span=e.span, places=places)
-    read = _widened(read, c, e.span)
+    element = Read(e.name, tuple(subscripts), dtype, span=e.span, places=places)
+    read = _widened(element, c, e.span)
     return convert(read, c.wide) if c.wide is not None and is_narrower(dtype, c.wide) else read
 
 
@@ -345,9 +345,10 @@ def _check_products(e: ast.Expr, value: Expr, c: Context) -> None:
 def _unaffine(value: Expr, moving: Set[str]) -> Binary | None:
     """The first product of moving variables in `value`, or division by one."""
     for x in subexpressions(value):
-        if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
-            if _variables(x.right, moving) and (x.op != "mul" or _variables(x.left, moving)):
-                return x
+        if not isinstance(x, Binary) or x.op not in ("mul", "div", "mod"):
+            continue
+        if _variables(x.right, moving) and (x.op != "mul" or _variables(x.left, moving)):
+            return x
     return None
 
 

@@ -156,8 +156,8 @@ def _of_statement(s: Statement, loops: tuple[Interval, ...], found: dict[Index, 
             _note_ends((r.lower, r.upper), hulls, r.places, s.span, found)
         elif isinstance(r.at, Index):
             _note(found, r.at, hulls, r.places[0] if r.places else s.span)
-    for e in s.expressions:
-        for i, span in _in_expression(e, s.span):
+    for x in s.expressions:
+        for i, span in _in_expression(x, s.span):
             _note(found, i, hulls, span)
 
 

@@ -24,17 +24,20 @@ from tcsym.runtime.view import View
 
 
 class MadeStep(Struct, frozen=True):
-    """A step and its versions; `places`: of its sizes among those of the plan."""
+    """A step and its versions; `wide`: for sizes that these are not for (`runtime.limits`).
+    `places`: of its sizes among those of the plan."""
 
     step: Step
     call: CallPlan
     table: Table
+    wide: Version
     places: tuple[int, ...]
     parts: dict[object, Variant] = field(default_factory=dict)
 
     def variant(self, views: Sequence[View], sizes: tuple[int, ...]) -> Variant:
         """That for arguments of these layouts and sizes."""
-        version = self.table.serving(sizes)
+        is_wide = self.call.limits.is_wide(sizes)
+        version = self.wide if is_wide else self.table.serving(sizes)
         assert version is not None
         layouts = version.variants.wanted(views)
         part = self.part(version, layouts, whole=False)
@@ -77,4 +80,4 @@ def _made(plan: Plan, step: Step) -> MadeStep:
     call = plan_call(step.program, declared, frozenset(), plan.target)
     making = Making(call, plan.target, plan.options, Counters())
     places = tuple(plan.call.sizes.index(n) for n in step.program.sizes)
-    return MadeStep(step, call, Policy(making).first(), places)
+    return MadeStep(step, call, Policy(making).first(), making.wide(), places)

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tcsym.errors import OptionError, SizeError
-from tcsym.index.expr import ZERO, Condition, Index, ceildiv, choose, ge, index, maximum, var
+from tcsym.index.expr import (
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    choose,
+    ge,
+    index,
+    maximum,
+    var,
+)
 from tcsym.index.values import evaluate, substitute
 from tcsym.ir.loops import THREADS
 from tcsym.network.plan import Plan
@@ -130,6 +141,9 @@ def _by_versions(
             rest = made.part(version, version.variants.dense, whole=True).compiled
             own = _either(code.left_out, count(rest), own)
         needs = _either(version.context, own, needs) if needs else own
+    if made.call.limits.copied:
+        rest = made.part(made.wide, made.wide.variants.dense, whole=True).compiled
+        needs = _either(all_of(made.call.limits.copied), needs, count(rest))
     return needs
 
 

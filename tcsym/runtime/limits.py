@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tcsym.frontend.program import Program
-from tcsym.index.expr import TRUE, Condition, ge
+from tcsym.index.expr import TRUE, Condition, Index, ge
 from tcsym.runtime.size_functions import first_failing
 from tcsym.sizes.context import Interval, decided
 
@@ -29,6 +29,7 @@ MOST_COPIED, FEW_ELEMENTS = 8, 1 << 18  # of elements that there are; or, if the
 class _Found(Struct, frozen=True):
     formulas: tuple[Formula, ...]
     usual: tuple[Condition, ...]
+    copied: tuple[Condition, ...]
     beyond: Callable[..., int]
     not_usual: Callable[..., int]
 
@@ -45,13 +46,14 @@ class Limits:
             from tcsym.frontend.formulas import formulas, reaches
 
             names, found = self._program.sizes, formulas(self._program)
-            copied = (
+            copied = [
                 ge(r.tensor * MOST_COPIED + FEW_ELEMENTS, r.hull) for r in reaches(self._program)
-            )
-            usual = dict.fromkeys([*(ge(ROOM - 1, f.most) for f in found), *copied])
+            ]
+            largest = _undominated([f.most for f in found])
+            usual = dict.fromkeys([*(ge(ROOM - 1, e) for e in largest), *copied])
             fit = [ge(LIMIT - 1, f.most) for f in found]
             beyond, not_usual = first_failing(fit, names), first_failing([*usual], names)
-            self._found = _Found(found, tuple(usual), beyond, not_usual)
+            self._found = _Found(found, tuple(usual), tuple(copied), beyond, not_usual)
         return self._found
 
     @property
@@ -63,6 +65,11 @@ class Limits:
     def usual(self) -> tuple[Condition, ...]:
         """The sizes that usual code is for satisfy all of these."""
         return self._all().usual
+
+    @property
+    def copied(self) -> tuple[Condition, ...]:
+        """Those of them that are about what windows read."""
+        return self._all().copied
 
     def beyond(self, sizes: tuple[int, ...]) -> Formula | None:
         """The first formula that does not fit."""
@@ -78,3 +85,14 @@ class Limits:
         ranges = dict.fromkeys(self._program.sizes, Interval(0, size - 1))
         conditions = (decided(c, ranges) for c in self._all().usual)
         return tuple(c for c in conditions if c != TRUE)
+
+
+def _undominated(found: list[Index]) -> list[Index]:
+    """Those that no other one is surely as large as."""
+    from tcsym.frontend.infer_forms import is_nonnegative
+
+    kept: list[Index] = []
+    for e in found:
+        if not any(is_nonnegative(k - e) for k in kept):
+            kept = [*(k for k in kept if not is_nonnegative(e - k)), e]
+    return kept

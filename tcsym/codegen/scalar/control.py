@@ -44,11 +44,11 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import DeviceNode
 from tcsym.ir.compiled import Fault
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
-    MOST_VALUE,
     LAUNCHED,
+    MOST_VALUE,
     Allocate,
     Block,
     Branch,

@@ -70,12 +70,8 @@ def _value(context: Context, v: Value) -> Val:
             return code.not_(inner) if op == "not" else negate(code, inner, dtype)
         case Binary():
             return _binary(context, v)
-        case Compare(op, a, b):
-            exact = as_condition(v)
-            if exact is not None:
-                return _held(context, exact)
-            left, right = value(context, a), value(context, b)
-            return compare(code, op, left, right, value_dtype(a), value_dtype(b))
+        case Compare():
+            return _compare(context, v)
         case Select():
             return _select(context, v)
         case Call():
@@ -86,6 +82,14 @@ def _value(context: Context, v: Value) -> Val:
             return _of_lanes(context, v)
         case _:
             assert_never(v)
+
+
+def _compare(context: Context, v: Compare) -> Val:
+    exact = as_condition(v)
+    if exact is not None:
+        return _held(context, exact)
+    left, right = value(context, v.left), value(context, v.right)
+    return compare(context.code, v.op, left, right, value_dtype(v.left), value_dtype(v.right))
 
 
 def _held(context: Context, c: Condition) -> Val:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.program import Expr, IndexValue, Select
+from tcsym.frontend.program import Expr, Select
 from tcsym.index.expr import (
     Condition,
     Index,
@@ -24,10 +24,9 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.loops import Kernel, Loop, Node, Update
-from tcsym.ir.traverse import map_node, subvalues, walk
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.split.residue_guards import Guarded, guarded
-from tcsym.types import DType
 
 Guard = tuple[Expr, bool]
 End = tuple[bool, Index]  # of a range: is it the lower one, where it is
