@@ -252,6 +252,7 @@ def explain_stage(
     options: Options,
     fixed: Mapping[str, int],
     context: Context = (),
+    wide: bool = False,
 ) -> str:
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.ir.text import kernel_text
@@ -268,7 +269,7 @@ def explain_stage(
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)
     dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))
-    stages = Lowering(program, target, options, fixed, dense, context, {})
+    stages = Lowering(program, target, options, fixed, dense, context, {}, wide)
     scheduled = stages.scheduled()
     if stage in ("scop", "dependences"):
         return str(getattr(scheduled, stage))

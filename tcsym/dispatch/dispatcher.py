@@ -112,6 +112,15 @@ class Dispatcher:
         assert found is not None
         return found
 
+    def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
+        """Versions that may serve calls of which these sizes are known."""
+        names = self.making.plan.sizes
+        if given.keys() >= set(names):
+            sizes = tuple([given[name] for name in names])
+            if self.plan.limits.is_wide(sizes):
+                return (self._wide_version(),)
+        return self.policy.possible(self.table, given)
+
     def _wide_version(self) -> Version:
         if self._wide is None:
             with self._lock:

@@ -13,7 +13,7 @@ def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     """All versions; with sizes, those that may serve them, their options and measured costs."""
     making, table, policy = dispatcher.making, dispatcher.table, dispatcher.policy
     known = {**making.known, **given}
-    versions = policy.possible(table, known) if given else table.versions
+    versions = dispatcher.possible(known) if given else table.versions
     lines = [line for v in versions for line in _version(v, bool(given))]
     if len(known) == len(making.plan.sizes) and given:
         sizes = tuple([known[name] for name in making.plan.sizes])
@@ -33,13 +33,14 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
     making = dispatcher.making
     if is_frontend(stage):
         return explain_stage(making.plan.program, stage, making.target, making.options, {})
-    versions = dispatcher.policy.possible(dispatcher.table, {**making.known, **given})
+    versions = dispatcher.possible({**making.known, **given})
     shown = versions[0] if versions else making.symbolic(making.regions[0])
     variants = shown.variants
     if stage == "options":
         return variants.options.to_json()
     program, options, fixed = variants.plan.program, variants.options, variants.fixed
-    text = explain_stage(program, stage, making.target, options, fixed, variants.context)
+    made = options, fixed, variants.context, variants.wide
+    text = explain_stage(program, stage, making.target, *made)
     mark = ";" if stage == "llvm" else "#"
     told = f"{mark} {shown}: {options}"
     if not versions:

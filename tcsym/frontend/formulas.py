@@ -119,8 +119,7 @@ def formulas(program: Program) -> tuple[Formula, ...]:
     """Those of all that a call computes, in text order; of equal ones the first."""
     found: dict[Index, Formula] = {}
     for t in program.tensors:
-        for d, extent in enumerate(t.shape):
-            span = t.dimension_spans[d] if d < len(t.dimension_spans) else t.span
+        for extent, span in zip(t.shape, t.dimension_spans):  # others are ends of ranges
             _note(found, extent, {}, span)
     _of_items(program.body, (), found)
     return tuple(found.values())
@@ -193,6 +192,8 @@ def _note_ends(
 
 
 def _note(found: dict[Index, Formula], e: Index, hulls: Mapping[str, Index], span: Span) -> None:
+    if any(e == var(name) for name in hulls):
+        return  # its range says more
     most = largest(e, hulls)
     if most.terms and most not in found:
         found[most] = Formula(e, most, span)
