@@ -19,7 +19,6 @@ from tcsym.differentiate.algebra import (
     Substituting,
     both,
     constant,
-    index_value,
     select,
     with_indices,
 )
@@ -64,6 +63,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.values import substitute
+from tcsym.types import DType
 
 Numbers = Callable[[Index], str]
 
