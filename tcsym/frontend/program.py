@@ -45,7 +45,7 @@ class Read(Keyed, frozen=True):
     int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at
     every executed point; unchecked dimensions are proved, or covered by `Program.checks`.
     `unwritten`, if given, holds at the points where the element was not written before: reading
-    there is an `init` error.
+    there is an `init` error. What a subscript that is no `Index` gives is `position_name` in it.
     """
 
     tensor: str
@@ -54,6 +54,15 @@ class Read(Keyed, frozen=True):
     checked: tuple[bool, ...] = ()
     unwritten: Condition | None = None
     span: Span = NOWHERE
+
+
+def position_name(k: int) -> str:
+    """Stands for what the k-th of the subscripts gives that are no `Index`."""
+    return f'{k}"'
+
+
+def is_position_name(name: str) -> bool:
+    return name.endswith('"')
 
 
 class Cast(Keyed, frozen=True):
