@@ -126,9 +126,9 @@ documented(Module)
 def module_of(settings: Settings, programs: Mapping[str, Program] | None = None) -> Module:
     """The module of a text, of which `programs` are known. Errors: all of the compile phase,
     OptionError."""
-    from tcsym.process.recursion import deep_recursion
+    from tcsym.process.recursion import depth_checked
 
-    return Module(*deep_recursion(_checked)(settings, programs))
+    return Module(*depth_checked(_checked)(settings, programs))
 
 
 def _checked(
