@@ -18,7 +18,7 @@ from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Bind, Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 
@@ -32,7 +32,7 @@ STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "plan", "mapped
 Result = TypeVar("Result")
 
 
-@deep_recursion
+@depth_checked
 def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
     """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
     from tcsym.frontend.canonical import canonical_hash
@@ -154,7 +154,7 @@ class Unfinished:
         """The modules that are not made yet, in the order in which they may be linked."""
         return self._code.missing()
 
-    @deep_recursion
+    @depth_checked
     def make(self, names: Sequence[str]) -> None:
         """Make these modules for a call that waits. LLVM works beside the emission: its time is
         what remains.
@@ -166,7 +166,7 @@ class Unfinished:
             written = timed("emit", lambda: code.write(names, assembler.add))
             code.add(written, timed("llvm", assembler.objects))
 
-    @deep_recursion
+    @depth_checked
     def write(self, name: str) -> tuple[list[str], list[str]]:
         """This module and what it calls: names and texts of those that are not made yet."""
         texts = list[str]()
@@ -202,7 +202,7 @@ class Unfinished:
         )
 
 
-@deep_recursion
+@depth_checked
 def begin_program(
     program: Program,
     target: Target,
@@ -244,7 +244,7 @@ def is_frontend(stage: str) -> bool:
     return stage in FRONTEND
 
 
-@deep_recursion
+@depth_checked
 def explain_stage(
     program: Program,
     stage: str,

@@ -77,7 +77,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
         changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
-    time_limit: seconds for scheduling before the next simpler strategy is taken.
+    max_operations: of isl, for each proof of a schedule, before the next simpler strategy is taken.
     """
 
     bind: Binding = "never"
@@ -105,7 +105,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
     strip_vectors: int = 0
     tf32: bool = False
     min_work_per_thread: int = 131072
-    time_limit: float = 5.0
+    max_operations: int = 2_000_000
 
     def __post_init__(self) -> None:
         force_setattr(self, "bind", _checked_bind(self.bind))
@@ -113,9 +113,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
         force_setattr(self, "nests", _checked_nests(self.nests))
-        limit = self.time_limit
-        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
-            raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults, in the order of declaration."""
@@ -192,6 +189,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "row_unroll": (0, 32),
     "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
+    "max_operations": (1, 2**62),
 }
 _SWITCHES = ("pack", "vectorize", "parallelize", "tf32")
 NEST_FIELDS = (

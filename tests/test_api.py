@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -412,7 +413,39 @@ def test_nesting_at_the_limit_compiles() -> None:
     assert (tc.define(deep)(np.ones(3, np.float32)) == 89).all()
 
 
+@pytest.mark.parametrize(
+    "left, right", [("(1.5 + ", ")"), ("exp(", ")"), ("X(i) < 0.0 ? 2.5 : ", "")]
+)
+def test_nesting_at_the_limit_compiles_at_the_usual_recursion_limit(left: str, right: str) -> None:
+    text = f"def f(float(N) X) -> (O) {{ O(i) = {left * 198}X(i){right * 198} }}"
+    x, before = np.zeros(3, np.float32), sys.getrecursionlimit()
+    sys.setrecursionlimit(1000 + len(inspect.stack(0)))
+    try:
+        f = tc.define(text).f
+        np.testing.assert_array_equal(f(x), f.reference(x))
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def test_what_the_recursion_limit_does_not_allow_is_an_error_that_says_so() -> None:
+    text = f"def f(float(N) X) -> (O) {{ O(i) = {'+'.join(['X(i)'] * 1001)} }}"
+    before = sys.getrecursionlimit()
+    with pytest.raises(tc.TCSyntaxError, match=f"recursion limit, which is {before}") as caught:
+        tc.define(text).f(np.ones(3, np.float32))
+    assert "sys.setrecursionlimit" in caught.value.hint
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.fixture
+def deep() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    yield
+    sys.setrecursionlimit(before)
+
+
 @pytest.mark.thinned(2)
+@pytest.mark.usefixtures("deep")
 @pytest.mark.parametrize("operator", ["+", "*"])
 def test_long_expressions_at_the_limit_compile(operator: str) -> None:
     text = f"def f(float(N) X) -> (O) {{ O(i) = {operator.join(['X(i)'] * 1001)} }}"
@@ -435,7 +468,7 @@ def test_fallbacks_are_counted_and_harmless() -> None:
   m(i) max=! X(i,j)
   Y(i,j) = X(i,j) - m(i)
 }"""
-    hurried = tc.define(source, options=tc.Options(time_limit=1e-9))
+    hurried = tc.define(source, options=tc.Options(max_operations=1))
     X = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert (hurried(X) == X - X.max(1, keepdims=True)).all()
     assert len(hurried.stats.fallbacks) == 1

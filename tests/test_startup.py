@@ -81,11 +81,15 @@ print(*sorted(set(sys.modules) - before))
 STANDARD = [
     "__future__",
     "_blake2",
+    "_string",
     "atexit",
     "errno",
+    "logging",  # with three of these: its hook at forks is to be there before ours
     "mmap",
-    "threading",
-]  # the last: of the probe
+    "string",
+    "threading",  # of the probe
+    "traceback",
+]
 WARM = {
     "": "",
     "dispatch": "switch",

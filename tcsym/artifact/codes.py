@@ -16,7 +16,7 @@ from tcsym.index.expr import FALSE, TRUE, Condition, Index, all_of, eq, negate, 
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.device import device_of
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Counters
@@ -129,7 +129,7 @@ def _versions(plan: CallPlan, table: Table) -> Iterator[tuple[Condition, Version
         yield TRUE, last
 
 
-@deep_recursion
+@depth_checked
 def _code(plan: CallPlan, target: Target, context: Condition, version: Version) -> Code:
     made, program = version.variants, plan.program
     dense: Layout = "dense"

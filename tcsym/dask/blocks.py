@@ -32,7 +32,7 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.index.values import condition_substitute, evaluate, holds, substitute
 from tcsym.network.steps import sizes_in
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.rewrite.bind import bind_program
 
 Sizes = Mapping[str, int]
@@ -142,7 +142,7 @@ class _Rewriting:
             s.target: c for s in statements(program.body) for c in cuts if s.name in c.axis.sums
         }
 
-    @deep_recursion
+    @depth_checked
     def program(self, names: set[str]) -> Program:
         """names: those that are taken."""
         before = {*names} - {n for c in self.cuts for n in (c.start, c.count)}

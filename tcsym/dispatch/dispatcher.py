@@ -6,7 +6,7 @@ held and replaced as a whole, under a lock, and entries and the native switch ar
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
+
+_log = logging.getLogger("tcsym.dispatch")
 
 Function = Callable[..., Any]
 Keep = Callable[[Version, Variant, "EntryImage", "Switch | None", int | None], None]
@@ -223,8 +225,10 @@ class Dispatcher:
         if self._has_entries() or not variant.kernel.is_whole:
             beside(make)
             return
-        with contextlib.suppress(Exception):  # calls are served without an entry, too
+        try:
             make()
+        except Exception:  # calls are served without an entry, too, by Python
+            _log.warning("a call entry was not made", exc_info=True)
 
     def _make(
         self, version: Version, ways: Ways, kind: Kind, variant: Variant, sizes: Values

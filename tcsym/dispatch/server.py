@@ -24,6 +24,7 @@ from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
+from tcsym.process.recursion import OWN_LIMIT
 from tcsym.sizes.context import Known
 from tcsym.target.target import Target
 
@@ -206,6 +207,7 @@ def _compile(data: dict[str, Any]) -> Compiled:
 
 def main() -> None:
     os.nice(_NICENESS)
+    sys.setrecursionlimit(OWN_LIMIT)
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not reach the answers
     serve(sys.stdin.buffer, sink)

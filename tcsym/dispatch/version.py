@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition
 from tcsym.index.text import condition_text
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.variants import Layouts, Variant, Variants
 from tcsym.runtime.view import View
 from tcsym.sizes.region import Region
@@ -59,7 +59,7 @@ class Version(Struct, eq=False):
             return self._first_run(views, sizes, threads)
         return variants.run(variant, views, sizes, threads)
 
-    @deep_recursion
+    @depth_checked
     def _first_run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
         """All that a first call makes: no search for garbage in between."""
         variant = self.variants.serving(views, sizes)

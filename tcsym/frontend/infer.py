@@ -27,7 +27,7 @@ from tcsym.frontend.infer_bounds import (
 )
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
-from tcsym.frontend.infer_init import Access, Initialised, Place, Written
+from tcsym.frontend.infer_init import Access, Initialised, Place, Written, element_name
 from tcsym.frontend.infer_messages import (
     CONVERTED,
     NARROW,
@@ -55,9 +55,11 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     is_fixed,
+    position_name,
 )
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge, var
+from tcsym.index.values import condition_substitute
 
 
 def infer(program: ResolvedProgram) -> Program:
@@ -228,12 +230,15 @@ class _OneStatement(Struct):
         if self.finish.extents.role(read.tensor) == "input":
             return read
         places = tuple(map(self.placed.known, read.subscripts))
-        checks, unwritten = self._init(read.tensor, places, points)
+        is_state = self.finish.initialised.is_state(read.tensor, self.placed.loops)
+        checks, unwritten = self._init(read.tensor, places, points, None in places and is_state)
         s = self.placed.statement
         is_moved = read.tensor == s.target and read.subscripts != s.subscripts
         hint = recurrence_hint(plain(s.target)) if is_moved else ""
         self.checks += [replace(c, span=read.span, hint=c.hint or hint) for c in checks]
-        return read if unwritten is None else replace(read, unwritten=unwritten)
+        if unwritten is None:
+            return read
+        return replace(read, unwritten=condition_substitute(unwritten, elements_read(read)))
 
     def size_arithmetic(self, e: Binary | IndexValue, path: Path) -> None:
         """What is computed of sizes alone in int32 fits it (E4)."""
@@ -269,13 +274,13 @@ class _OneStatement(Struct):
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
 
     def _init(
-        self, tensor: str, places: Place, points: Points
+        self, tensor: str, places: Place, points: Points, by_position: bool = False
     ) -> tuple[list[Check], Condition | None]:
         """The check on sizes that `tensor` at `places` is written, or where it is not."""
         if self.written.covers(tensor, places):
             return [], None
         placed = self.placed
-        access = Access(tensor, places, points, placed.loops, placed.number)
+        access = Access(tensor, places, points, placed.loops, placed.number, by_position)
         missing = self.finish.initialised.missing(access)
         if missing.points is not None:
             return [], missing.points
@@ -284,6 +289,15 @@ class _OneStatement(Struct):
             message = f"it cannot be decided that `{plain(tensor)}` is written before it is read"
         condition = FALSE if missing.sizes is None else missing.sizes
         return ([] if condition == TRUE else [Check("init", condition, message)]), None
+
+
+def elements_read(read: Read) -> dict[str, Index]:
+    """Of the names of elements: what a subscript says, or its name as a position that data know."""
+    found: dict[str, Index] = {}
+    for d, e in enumerate(read.subscripts):
+        known = sum(not isinstance(x, Index) for x in read.subscripts[:d])
+        found[element_name(d)] = e if isinstance(e, Index) else var(position_name(known))
+    return found
 
 
 # ---- the header

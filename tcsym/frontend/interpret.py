@@ -48,6 +48,7 @@ from tcsym.frontend.program import (
     far_end,
     is_fixed,
     reads,
+    statements,
 )
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate as index_value
@@ -108,8 +109,10 @@ def _run(items: tuple[Item, ...], values: Bindings, memory: Memory) -> None:
             case Statement():
                 _execute(item, values, memory)
             case For(variable, lower, upper, body):
+                states = memory.states.union(s.target for s in statements(body))
+                inside = replace(memory, states=states)
                 for t in range(index_value(lower, values), index_value(upper, values)):
-                    _run(body, {**values, variable: t}, memory)
+                    _run(body, {**values, variable: t}, inside)
             case If(condition, then, orelse):
                 _run(then if holds(condition, values) else orelse, values, memory)
             case _:

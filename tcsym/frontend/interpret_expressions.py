@@ -44,11 +44,15 @@ _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"
 
 
 class Memory(Struct, frozen=True):
-    """Tensors of one run. `written` marks the elements that have a value (inputs are not in it)."""
+    """Tensors of one run. `written` marks the elements that have a value (inputs are not in it).
+
+    states: what the loops that run now write.
+    """
 
     program: Program
     values: dict[str, Array]
     written: dict[str, Array]
+    states: frozenset[str] = frozenset()
 
     def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
         source, filename = self.program.source, self.program.filename
@@ -169,10 +173,10 @@ def _subscript(e: Read, axis: int, extent: int, points: Points, memory: Memory) 
 
 
 def _require_written(e: Read, position: tuple[Array, ...], memory: Memory) -> None:
-    """A subscript that reads a tensor stands for its whole dimension (LANGUAGE E6)."""
-    gathered = tuple(
-        axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)
-    )
+    """A subscript that reads a tensor stands for its whole dimension, but for states in their own
+    loops (LANGUAGE E6)."""
+    data = [axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)]
+    gathered = () if e.tensor in memory.states else tuple(data)
     written = memory.written[e.tensor]
     written = np.asarray(written.all(axis=gathered)) if gathered else written
     fixed = tuple(p for axis, p in enumerate(position) if axis not in gathered)

@@ -45,7 +45,8 @@ class Read(Keyed, frozen=True):
     int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at
     every executed point; unchecked dimensions are proved, or covered by `Program.checks`.
     `unwritten`, if given, holds at the points where the element was not written before: reading
-    there is an `init` error. `places`: spans of the subscripts.
+    there is an `init` error. What a subscript that is no `Index` gives is `position_name` in it.
+    `places`: spans of the subscripts.
     """
 
     aside: ClassVar[tuple[str, ...]] = ("span", "places")
@@ -57,6 +58,15 @@ class Read(Keyed, frozen=True):
     unwritten: Condition | None = None
     span: Span = NOWHERE
     places: tuple[Span, ...] = ()
+
+
+def position_name(k: int) -> str:
+    """Stands for what the k-th of the subscripts gives that are no `Index`."""
+    return f'{k}"'
+
+
+def is_position_name(name: str) -> bool:
+    return name.endswith('"')
 
 
 class Cast(Keyed, frozen=True):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import OptionError
 from tcsym.kernel.of_program import module_of_programs
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 
 if TYPE_CHECKING:
     from tcsym.differentiate.derive import Gradient, Recompute
@@ -25,7 +25,7 @@ def gradient_module(kernels: Sequence[Kernel], wrt: Wanted, recompute: str) -> M
     """The gradients of several defs of one text. Errors: DerivativeError, OptionError."""
     from tcsym.differentiate.derive import gradient_program
 
-    made = [deep_recursion(gradient_program)(_gradient(k.program, wrt, recompute)) for k in kernels]
+    made = [depth_checked(gradient_program)(_gradient(k.program, wrt, recompute)) for k in kernels]
     return _defined(made, kernels[0].settings)
 
 
@@ -33,11 +33,11 @@ def saving_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
     """Errors: DerivativeError, OptionError."""
     from tcsym.differentiate.derive import saving_program
 
-    made = deep_recursion(saving_program)(_gradient(kernel.program, wrt, recompute))
+    made = depth_checked(saving_program)(_gradient(kernel.program, wrt, recompute))
     return _defined([made], kernel.settings)[made.name]
 
 
-@deep_recursion
+@depth_checked
 def tangent_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
     """Errors: DerivativeError, OptionError."""
     from tcsym.batch.functional import functional_program
@@ -48,7 +48,7 @@ def tangent_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
     return _defined([made], kernel.settings)[made.name]
 
 
-@deep_recursion
+@depth_checked
 def _gradient(program: Program, wrt: Wanted, recompute: str) -> Gradient:
     """What is updated counts as an input and an output."""
     from tcsym.batch.functional import functional_program

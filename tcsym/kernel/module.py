@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from tcsym.kernel import in_torch
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.registry import documented
-from tcsym.process.forks import go_first
 
 if TYPE_CHECKING:
     from tcsym.errors import TCWarning
@@ -126,15 +125,14 @@ documented(Module)
 def module_of(settings: Settings, programs: Mapping[str, Program] | None = None) -> Module:
     """The module of a text, of which `programs` are known. Errors: all of the compile phase,
     OptionError."""
-    from tcsym.process.recursion import deep_recursion
+    from tcsym.process.recursion import depth_checked
 
-    return Module(*deep_recursion(_checked)(settings, programs))
+    return Module(*depth_checked(_checked)(settings, programs))
 
 
 def _checked(
     settings: Settings, programs: Mapping[str, Program] | None
 ) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
-    go_first()
     from tcsym.dispatch.choose import require_one_served
     from tcsym.kernel.serving import Text
 
@@ -149,7 +147,6 @@ def ready_module(kept: Mapping[str, Ready | None], settings: Callable[[], Settin
     made: list[Any] = []
 
     def text() -> Any:
-        go_first()
         from tcsym.kernel.serving import Text
 
         if not made:

@@ -11,7 +11,7 @@ from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.module import Module, module_of
 from tcsym.kernel.serving import Serving
 from tcsym.kernel.settings import Settings
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.plan import plan_call
 from tcsym.runtime.stats import Counters
 
@@ -25,7 +25,7 @@ def kernel_of_program(program: Program, settings: Settings) -> Kernel:
         options = replace(options, bind=bound or "never")
     given = replace(settings, sizes=own, options=options)
 
-    @deep_recursion
+    @depth_checked
     def serving(kernel: Kernel) -> Serving:
         plan = plan_call(program, own, frozenset(program.sizes), given.target)
         made = Serving(program, given, plan, Counters())

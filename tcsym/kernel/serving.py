@@ -29,7 +29,7 @@ from tcsym.kernel.tracing import traced_call
 from tcsym.kernel.warned import warnings_of
 from tcsym.options import Options
 from tcsym.process.forks import Inside
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import (
@@ -75,14 +75,14 @@ _OPTIONS = ("out", "sizes", "threads")
 class Text:
     """The programs of one text, and its settings, checked. Errors: all of the compile phase."""
 
-    @deep_recursion
+    @depth_checked
     def __init__(self, settings: Settings, programs: Mapping[str, Program] | None = None) -> None:
         self.programs = programs or analysed(settings.source, settings.filename)
         self.settings = validated(settings, self.programs)
         self.warnings = warnings_of(self.programs.values())
         self.all_sizes = frozenset(name for p in self.programs.values() for name in p.sizes)
 
-    @deep_recursion
+    @depth_checked
     def serving(self, name: str, slow: Function, install: Callable[[Function], None]) -> Serving:
         """`slow` serves every call of def `name`; `install` makes calls enter a function."""
         program = self.programs[name]

@@ -13,7 +13,7 @@ from tcsym.dispatch.version import Version
 from tcsym.index.values import holds
 from tcsym.network.plan import Plan
 from tcsym.network.steps import Step
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.device import LoadedCode
 from tcsym.runtime.jit import require_run
 from tcsym.runtime.native import DRIVER_ERROR
@@ -49,7 +49,7 @@ class MadeStep(Struct, frozen=True):
         """The code of a version for these layouts, begun: for all sizes, or but for seldom ones."""
         key = id(version), layouts, whole
         if key not in self.parts:
-            self.parts[key] = deep_recursion(version.variants.part_of)(layouts, whole)
+            self.parts[key] = depth_checked(version.variants.part_of)(layouts, whole)
         return self.parts[key]
 
     def sizes(self, sizes: tuple[int, ...]) -> tuple[int, ...]:

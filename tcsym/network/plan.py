@@ -16,7 +16,7 @@ from tcsym.network.steps import Step, steps_of
 from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place, weight
 from tcsym.network.turns import Turns, at_once, one_by_one
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value
@@ -225,7 +225,7 @@ def _most(value: int | None) -> str:
 # ---- making one
 
 
-@deep_recursion
+@depth_checked
 def plan_program(
     call: CallPlan,
     target: Target | str | None,

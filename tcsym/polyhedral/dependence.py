@@ -79,7 +79,7 @@ class Dependences(Struct):
         """{ source[iterators] -> sink[iterators] }"""
         if d not in self._maps:
             self._maps[d] = _relation(d, self.relations)
-        self.relations.deadline.check()
+        self.relations.effort.step()
         return self._maps[d]
 
     def is_empty(self, d: Dependence) -> bool:
@@ -136,7 +136,7 @@ def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
     kept: dict[tuple[str, str, Access, Access, int, bool], Dependence] = {}
     touching = [(s, _touched(s, scop.written)) for s in scop.statements]
     for a, (first, accesses) in enumerate(touching):
-        relations.deadline.check()
+        relations.effort.step()
         for second, others in touching[a:]:
             pairs = _pairs(first, accesses, second, others)
             for d in sorted(pairs, key=lambda d: d.kind != "flow"):

@@ -110,8 +110,9 @@ def _items(
         if isinstance(item, ScopLoop):
             out.extend(_nest(_units(run), 0, fu))
             run = []
-            maps = following_maps(item, items[k + 1 :], fu.scop, fu.dependences)
-            maps = {} if fu.strategy == "min" else maps
+            maps = dict[str, str]()
+            if fu.strategy != "min":  # it asks isl for nothing, as it is what is left then
+                maps = following_maps(item, items[k + 1 :], fu.scop, fu.dependences)
             joined.update(maps)
             out.append(_program_loop(item, outer, fu, maps))
         elif item not in joined:
@@ -236,7 +237,7 @@ def _joined(
     fu: _Fusing,
 ) -> list[tuple[str, ...]]:
     """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
-    fu.dependences.relations.deadline.check()
+    fu.dependences.relations.effort.step()
     linked = any(_linked(r, u, fu) for r in run) or _feed_one(run, u, later, fu)
     if not u.left or u.statement.positions or not linked or not _contraction_fits(run, u, fu):
         return []

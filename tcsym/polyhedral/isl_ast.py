@@ -139,7 +139,7 @@ class _Reader(Struct):
 
     def node(self, n: isl.AstNode, values: Mapping[str, Index]) -> Node:
         """`values`: isl's iterators over our loop variables."""
-        self.relations.deadline.check()
+        self.relations.effort.step()
         match _node_kind(n):
             case "block":
                 return joined([self.node(x, values) for x in _children(n)])

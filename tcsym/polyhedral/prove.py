@@ -130,7 +130,7 @@ def _violation(
     d: Dependence, places: Places, dependences: Dependences, carried: dict[str, list[Carried]]
 ) -> str:
     """Text of the loop or place at which `d` is turned round; '' if none. Notes carrying loops."""
-    dependences.relations.deadline.check()
+    dependences.relations.effort.step()
     (a, a_loops), (b, b_loops) = places[d.source.name], places[d.sink.name]
     walk = _Walk(d, dependences)
     for x, y in zip(a_loops, b_loops):

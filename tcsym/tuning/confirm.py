@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
@@ -71,7 +71,7 @@ class RoundsJob(Struct, frozen=True):
     is_reversed: bool = False
 
 
-@deep_recursion
+@depth_checked
 def evaluate_rounds(job: RoundsJob) -> Sample:
     """Runs in a worker. Errors: whatever compiling or a call raises."""
     require_alike(job.target)

@@ -11,7 +11,7 @@ from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.schedule.estimate import estimated
 from tcsym.schedule.proved import Scheduled
 from tcsym.sizes.context import Context
@@ -39,7 +39,7 @@ class Estimates(Struct):
                 self.known[o, key] = self._of(o, sizes)
         return np.stack([self.known[o, key] for o in options], axis=1)
 
-    @deep_recursion
+    @depth_checked
     def _of(self, options: Options, sizes: Sizes) -> Figures:
         program = self.program
         if self.target.machine.multiprocessor is not None:

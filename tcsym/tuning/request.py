@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.process.threads import get_num_threads
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
@@ -67,7 +67,7 @@ def served_by(request: Request) -> tuple[Values, ...]:
     return (*given.weights, *check_sizes(program, given.sizes, request.context))
 
 
-@deep_recursion
+@depth_checked
 def baseline_job(request: Request) -> Job:
     """As above, by the compiler whatever tests ask, and to the code that it makes here.
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
@@ -55,7 +55,7 @@ class Entrant(Struct, frozen=True):
     reason: str = ""
 
 
-@deep_recursion
+@depth_checked
 def evaluate_field(job: FieldJob) -> tuple[Entrant, ...]:
     """Compile, check, time. Candidates that fail have reasons; ValueError if the first one does."""
     require_alike(job.target)

@@ -21,7 +21,7 @@ from tcsym.ir.loops import Loop
 from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.target.machine import Tile
 from tcsym.target.target import Target
 
@@ -152,7 +152,7 @@ class Space(Struct, frozen=True):
         return "\n".join(f"{name}: {', '.join(map(str, values))}" for name, values in self.axes)
 
 
-@deep_recursion
+@depth_checked
 def space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
     """The axes along which the code of the program changes."""
     dense: Layout = "dense"

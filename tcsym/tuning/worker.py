@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from typing import Any, BinaryIO
 
 import tcsym.tuning.evaluate  # noqa: F401 (loading takes longer than most jobs)
+from tcsym.process.recursion import OWN_LIMIT
 from tcsym.tuning.workers import HEADER, READY
 
 
 def main(memory: str) -> None:
     """memory: address space that jobs may use beyond what there is at the first; 0: any."""
+    sys.setrecursionlimit(OWN_LIMIT)
     source = os.fdopen(os.dup(0), "rb")
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a job prints must not reach the tuner

@@ -75,6 +75,7 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (loops.call, 3, 2),
     (tables.filled, 2, 2),
     (tables.program, 2, 2),
+    (tables.placed, 2, 2),
     (updates.call, 2, 2),
 ]
 
@@ -102,7 +103,7 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     parts = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, (*w.free, *w.given), seed
     expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
     case = Case(*parts, expected=expected, points=tuple(w.points), given=tuple(w.given))
-    case = replace(case, forms=tuple(made_of))
+    case = replace(case, forms=tuple(made_of), may_fail=w.may_fail)
     models = {t.name: t for t in w.made}
     return updates.with_updates(case, models, rng) if w.chance(0.25) else case
 

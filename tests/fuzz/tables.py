@@ -1,10 +1,11 @@
-"""Tables that are set before loops and filled by them: recurrences, dynamic programs."""
+"""Tables that are set before loops and filled by them: recurrences, dynamic programs, positions."""
 
 from __future__ import annotations
 
 from tcsym.index.expr import Index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Value, number, tame
+from tests.fuzz.statements import pointwise
 from tests.fuzz.writer import Writer, left_side, variables, where
 
 
@@ -20,7 +21,7 @@ def filled(w: Writer) -> None:
     if w.chance(0.3):  # what was there before
         value = f"{value} + 0.25 * {left_side(name, [to, *rest])}"
     elif w.chance(0.3):  # what was set, or was made long ago
-        value = f"{value} + 0.25 * {left_side(name, [f'{n} - {came}', *rest])}"
+        value = f"{value} + 0.25 * {left_side(name, [f'{n} - ({came})', *rest])}"
     op = w.rng.choice(["=", "=", "=", "+="])
     body = f"{left_side(name, [to, *rest])} {op} {value}{where(w, step, loop='t')}"
     if w.chance(0.3):
@@ -64,6 +65,36 @@ def program(w: Writer) -> None:
         row = f"  {at_('i + 1', 'q')} = 0.5 * {at_('i', 'q')} where {ranges}\n"
     w.items.append(f"for i in {n} {{\n{row}  for j in {inner[form]} {{\n    {line}\n  }}\n}}")
     w.add(name, Value("", DType.FLOAT32, 1.0), tuple(shape.values()), 1e6)
+
+
+def placed(w: Writer) -> None:
+    """States that a loop reads where a tensor says that earlier steps were made: a tree, of which
+    there may be some that were not (an error)."""
+    keys = [t for t in w.inputs if len(t.shape) == 1 and t.bound is not None]
+    if not keys:
+        pointwise(w)
+        return
+    key = w.rng.choice(keys)
+    n, rest, name = key.shape[0], variables(w.shape(1), "j"), w.fresh()
+    is_set = w.chance(0.4)
+    if is_set:
+        _set(w, name, {"t": n + 1, **rest})
+    else:
+        _set(w, name, rest, left_side(name, ["0", *rest]))
+    step = w.scope({**rest, "t": n})
+    e = f"sin(float32({tame(number(step, 1)).text}))"
+    forms = [f"{key.name}(t) % (t + 1)", f"min(max({key.name}(t), 0), t)"]
+    forms += [f"{key.name}(t) % ({n} + 1)"] * (2 if is_set else 1)
+    at = w.rng.choice(forms)
+    w.may_fail = w.may_fail or (at == forms[-1] and not is_set)
+    value = f"0.5 * {left_side(name, [at, *rest])} + {e}"
+    if w.chance(0.3):
+        value = f"{value} + 0.25 * {left_side(name, ['t', *rest])}"
+    ranges = where(w, step, loop="t")
+    w.items.append(f"for t in {n} {{\n  {left_side(name, ['t + 1', *rest])} = {value}{ranges}\n}}")
+    if w.chance(0.6):
+        w.declared.add(name)
+    w.add(name, Value("", DType.FLOAT32, 1.0), (n + 1, *rest.values()), 1e3)
 
 
 def _set(w: Writer, name: str, shape: dict[str, Index], left: str = "") -> None:

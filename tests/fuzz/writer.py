@@ -27,6 +27,7 @@ class Writer(Struct):
     given: list[str] = field(default_factory=list)  # size parameters
     declared: set[str] = field(default_factory=set)
     points: list[tuple[Index, ...]] = field(default_factory=list)  # of statements: their extents
+    may_fail: bool = False  # some accesses may be errors
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p

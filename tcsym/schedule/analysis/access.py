@@ -8,7 +8,7 @@ from math import gcd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, IndexValue, Read
+from tcsym.frontend.program import Expr, IndexValue, Read, is_position_name
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
@@ -106,7 +106,7 @@ def value_variables(v: Value) -> frozenset[str]:
                     out |= s.variables()
             if x.unwritten is not None:
                 out |= condition_variables(x.unwritten)
-    return frozenset(out)
+    return frozenset(v for v in out if not is_position_name(v))
 
 
 def subscript_variables(subscripts: Subscripts) -> frozenset[str]:
