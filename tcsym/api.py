@@ -20,6 +20,7 @@ from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:
     from tcsym.frontend.einsum import EinsumSource
+    from tcsym.options import Options
 
 
 @outside_graphs
@@ -71,7 +72,11 @@ def einsum_kernel(
 @outside_graphs
 @inside
 def derivative(
-    of: Kernel | Module, wrt: str | Collection[str] | None = None, *, recompute: str = "auto"
+    of: Kernel | Module,
+    wrt: str | Collection[str] | None = None,
+    *,
+    recompute: str = "auto",
+    options: Options | None = None,
 ) -> Module:
     """The defs `<name>_grad` that compute gradients of inputs, in one text (`module.source`).
 
@@ -80,7 +85,7 @@ def derivative(
     from tcsym.kernel.derivatives import gradient_module
 
     kernels = [of[name] for name in of] if isinstance(of, Module) else [of]
-    return gradient_module(kernels, wrt, recompute)
+    return gradient_module(kernels, wrt, recompute, options)
 
 
 @lru_cache(256)

@@ -135,6 +135,11 @@ class Options(Struct, frozen=True, metaclass=_Named):
         return replace(self, **own, nests=())
 
     @property
+    def limits(self) -> Options:
+        """What bounds scheduling, without the rest: for a program made of this one."""
+        return Options(max_operations=self.max_operations)
+
+    @property
     def bind_of(self) -> dict[str, Bind]:
         """The sizes that `bind` names, and when they become numbers; {} if it is a word."""
         return {} if isinstance(self.bind, str) else dict(self.bind)

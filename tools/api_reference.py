@@ -154,8 +154,10 @@ def _signature(value: Any, returns: bool = True) -> str:
 
 
 def _attributes(cls: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties with docstrings, and `__call__`, in the order of the class."""
-    for name, member in vars(cls).items():
+    """Public methods and properties with docstrings, and `__call__`, in the order of the class,
+    then those for derivatives."""
+    own = (cls, *(b for b in cls.__bases__ if b.__module__ == "tcsym.kernel.differentiable"))
+    for name, member in (x for b in own for x in vars(b).items()):
         if name.startswith("_") and name != "__call__":
             continue
         plain = member.__func__ if isinstance(member, staticmethod | classmethod) else member

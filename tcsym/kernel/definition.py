@@ -55,8 +55,8 @@ def define(
     options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
         `Options(bind=...)` says which sizes become numbers in the code.
     recompute: what gradients of calls that torch or JAX records compute again, as `kernel.grad` has
-        it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "sqrt", states of
-        long loops, from those of about sqrt(T) steps that are kept.
+        it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "all"; "none";
+        "sqrt", states of long loops, from those of about sqrt(T) steps that are kept.
     filename: shown in error messages; for a path, the path.
 
     Returns a `Module`: a mapping of names to kernels, `m["mm"]` or `m.mm`. With a single def it is

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import OptionError
 from tcsym.kernel.of_program import module_of_programs
+from tcsym.kernel.settings import checked_options
 from tcsym.process.recursion import depth_checked
 
 if TYPE_CHECKING:
@@ -17,35 +18,38 @@ if TYPE_CHECKING:
     from tcsym.kernel.kernel import Kernel
     from tcsym.kernel.module import Module
     from tcsym.kernel.settings import Settings
+    from tcsym.options import Options
 
 Wanted = str | Collection[str] | None
 
 
-def gradient_module(kernels: Sequence[Kernel], wrt: Wanted, recompute: str) -> Module:
+def gradient_module(
+    kernels: Sequence[Kernel], wrt: Wanted, recompute: str, options: Options | None
+) -> Module:
     """The gradients of several defs of one text. Errors: DerivativeError, OptionError."""
     from tcsym.differentiate.derive import gradient_program
 
     made = [depth_checked(gradient_program)(_gradient(k.program, wrt, recompute)) for k in kernels]
-    return _defined(made, kernels[0].settings)
+    return _defined(made, kernels[0].settings, options)
 
 
-def saving_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
+def saving_kernel(kernel: Kernel, wrt: Wanted, recompute: str, options: Options | None) -> Kernel:
     """Errors: DerivativeError, OptionError."""
     from tcsym.differentiate.derive import saving_program
 
     made = depth_checked(saving_program)(_gradient(kernel.program, wrt, recompute))
-    return _defined([made], kernel.settings)[made.name]
+    return _defined([made], kernel.settings, options)[made.name]
 
 
 @depth_checked
-def tangent_kernel(kernel: Kernel, wrt: Wanted, recompute: str) -> Kernel:
+def tangent_kernel(kernel: Kernel, wrt: Wanted, recompute: str, options: Options | None) -> Kernel:
     """Errors: DerivativeError, OptionError."""
     from tcsym.batch.functional import functional_program
     from tcsym.differentiate.derive import Recompute, tangent_program
 
     found = _known(recompute, [Recompute.ALL, Recompute.AUTO])
     made = tangent_program(functional_program(kernel.program), wrt, found)
-    return _defined([made], kernel.settings)[made.name]
+    return _defined([made], kernel.settings, options)[made.name]
 
 
 @depth_checked
@@ -64,11 +68,11 @@ def _known(recompute: str, among: Sequence[Recompute]) -> Recompute:
     raise OptionError(f"recompute is {recompute!r}", hint=f"one of {', '.join(among)}")
 
 
-def _defined(programs: Sequence[Program], settings: Settings) -> Module:
-    """With what the kernel was given; its options are for another program. Of one whose calls keep
-    states of some steps, gradients keep no more than results."""
-    from tcsym.options import Options
-
+def _defined(programs: Sequence[Program], settings: Settings, options: Options | None) -> Module:
+    """With what the kernel was given, but of its options, which are for another program, what
+    bounds scheduling. Of one whose calls keep states of some steps, gradients keep no more than
+    results."""
     recompute = "auto" if settings.recompute == "sqrt" else settings.recompute
-    given = replace(settings, options=Options(), recompute=recompute)
+    own = settings.options.limits if options is None else checked_options(options)
+    given = replace(settings, options=own, recompute=recompute)
     return module_of_programs(programs, given, "<derivative>")

@@ -18,7 +18,7 @@ from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
-RECOMPUTE = ("auto", "cheap", "sqrt")  # what gradients of recorded calls may compute again
+RECOMPUTE = ("auto", "all", "cheap", "none", "sqrt")  # of gradients of recorded calls
 
 
 class Settings(Struct, frozen=True):
@@ -47,8 +47,6 @@ def given_settings(
         hint = "decode it: `source.decode()`" if isinstance(source, bytes) else ""
         message = f"`source` is {type(source).__name__}, expected the text of defs or a path"
         raise TCTypeError(message, hint=hint)
-    if not isinstance(options, Options | None):
-        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
     if recompute not in RECOMPUTE:
         raise OptionError(f"recompute is {recompute!r}", hint=f"one of {', '.join(RECOMPUTE)}")
     _require_target(target)
@@ -58,9 +56,16 @@ def given_settings(
         sizes={} if sizes is None else sizes,  # type: ignore[arg-type]  # `validated` converts
         strategy=resolve_strategy(strategy),
         target=target,
-        options=options or Options(),
+        options=Options() if options is None else checked_options(options),
         recompute=recompute,
     )
+
+
+def checked_options(options: object) -> Options:
+    """Errors: OptionError."""
+    if not isinstance(options, Options):
+        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
+    return options
 
 
 def text_of_file(path: PathLike[str]) -> str:
