@@ -18,7 +18,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import IndexValue, Read
+from tcsym.frontend.program import Compare, Const, IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
 from tcsym.ir.bounds import extent, trip_bound
 from tcsym.ir.device import (
@@ -396,9 +396,20 @@ def _verify_value(n: Node, v: Value, scope: _Scope) -> None:
             _verify_access(n, x.tensor, x.subscripts, inner)
             _verify_type(n, scope.buffers[x.tensor].dtype, x.dtype)
             _require(len(x.checked) in (0, len(x.subscripts)), n, "checks of another rank")
+        elif isinstance(x, Compare):
+            _require(not _may_wrap(x), n, "a comparison of indices that may wrap, as no proof does")
         elif isinstance(x, HorizontalReduce):
             _require(scope.lane is None, n, "a horizontal reduction inside a vector loop")
             _require(x.width & (x.width - 1) == 0, n, "the width is no power of two")
+
+
+def _may_wrap(x: Compare) -> bool:
+    """Of index expressions, which proofs take as integers of mathematics (LANGUAGE E4)."""
+    sides = x.left, x.right
+    are_indices = all(isinstance(e, IndexValue | Const) for e in sides)
+    return are_indices and any(
+        isinstance(e, IndexValue) and e.dtype is not DType.INT64 for e in sides
+    )
 
 
 def _scoped(v: Value, scope: _Scope) -> Iterator[tuple[Value, _Scope]]:

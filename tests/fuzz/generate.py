@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import given, loops, padded, ranges, scatter, statements, tables, updates
+from tests.fuzz import far, given, loops, padded, ranges, scatter, statements, tables, updates
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -56,6 +56,11 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (given.blocks, 2, 2),
     (given.loop, 2, 2),
     (given.call, 1, 2),
+    (far.guarded, 2, 1),
+    (far.window, 1, 1),
+    (far.ranged, 1, 2),
+    (far.short, 1, 2),
+    (far.steps, 1, 2),
     (scatter.scattered, 3, 1),
     (scatter.inverted, 2, 1),
     (scatter.placed, 1, 1),
@@ -113,6 +118,7 @@ def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
     while True:
         sizes = random_sizes([n for n in names if n not in w.given], w.rng)
         sizes |= {n: w.rng.choice(given.VALUES) for n in w.given}
+        sizes |= {n: far.value(w) for n in w.far}
         if most_points(w.points, sizes) <= MOST_POINTS:
             return sizes
 

@@ -163,6 +163,11 @@ class Case(Struct, frozen=True):
         return any(target.search(item) for item in self.items)
 
 
+def has_far(sizes: Sizes) -> bool:
+    """Some may be those for which there are plain loops, whatever else is asked for."""
+    return any(n > 1 << 12 for n in sizes.values())
+
+
 def most_points(points: Iterable[tuple[Index, ...]], sizes: Sizes) -> int:
     """Of the statement that has most."""
     return max((prod(max(1, evaluate(e, sizes)) for e in es) for es in points), default=0)

@@ -17,7 +17,7 @@ from tcsym.options import Options
 from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.calls import WithConstants
-from tests.fuzz.model import Case, Sizes
+from tests.fuzz.model import Case, Sizes, has_far
 from tests.fuzz.thresholds import TARGETS, random_options
 from tests.fuzz.updates import in_place
 
@@ -116,7 +116,7 @@ def drawn_binding(case: Case) -> Literal["never", "before", "after"]:
 
 def is_tried(case: Case, mode: str, sizes: Sizes) -> bool:
     """Where code is made for single sizes, a few are enough; loops run in Python if short."""
-    if mode == "memory" and case.work(sizes) > FEW_POINTS:
+    if mode == "memory" and (has_far(sizes) or case.work(sizes) > FEW_POINTS):
         return False
     if mode in BOUNDED and dict(sizes) not in _served(case):
         return False
