@@ -210,6 +210,12 @@ SEGMENTS = {
         "for t in T { h(n) = sin(h(n)) * b(min(t, U - 1)) + X(t,n) } y(n) = h(n) }",
         ["h_2_start"],
     ),
+    "no state is kept, and the last is read under a condition": (
+        "def f(double(T,N) X, int32(N) c) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { g(n) = sin(X(t,n)) h(n) = 0.5 * h(n) + g(n) * g(n) } "
+        "y(n) = c(n) > 0 ? h(n) : double(0.0) }",
+        [],
+    ),
     "all states are read behind": (
         "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
         "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } "
