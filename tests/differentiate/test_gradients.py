@@ -654,7 +654,7 @@ def test_one_index_that_has_all_of_a_gradient_gets_it_where_it_stands() -> None:
         if t == 0 { V(t,j) = E(t,j) } else { V(t,j) max=! V(t-1,i) + A(i,j) }
       }
     }"""
-    assert "min(V_at(" in tcsym.define(text).f.grad(recompute="none").source
+    assert "dA(V_at(t, j), j) +=! " in tcsym.define(text).f.grad(recompute="none").source
     for n in (0, 1, 4):
         assert disagreement(text, {"T": 3, "S": n}) == ""
 
