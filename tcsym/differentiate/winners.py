@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import cast
+from functools import partial, reduce
+from typing import assert_never, cast
 
 from msgspec.structs import replace
 
@@ -30,6 +31,7 @@ from tcsym.differentiate.terms import Term
 from tcsym.differentiate.witness import Witness
 from tcsym.frontend.program import (
     Binary,
+    BinaryOp,
     Const,
     Expr,
     IndexValue,
@@ -39,14 +41,26 @@ from tcsym.frontend.program import (
     rebuilt,
     variables_of,
 )
-from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.expr import (
+    ZERO,
+    Atom,
+    Choose,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Product,
+    of_atom,
+    var,
+)
 from tcsym.types import DType
 
 Places = Mapping[str, Expr]  # of variables: what they are
 
 
 class _Unknown(Exception):
-    """A variable is not linear where it stands."""
+    """A choice of indices."""
 
 
 def won(
@@ -161,7 +175,7 @@ def _at(e: Expr, places: Places) -> Expr:
         return e
     match e:
         case IndexValue(i, dtype):
-            return converted(compared(_linear(i, places)), dtype)
+            return converted(compared(_value(i, places)), dtype)
         case Read(_, subscripts):
             return replace(e, subscripts=tuple([_subscript_at(x, places) for x in subscripts]))
     return rebuilt(e, lambda x: _at(x, places))
@@ -170,25 +184,43 @@ def _at(e: Expr, places: Places) -> Expr:
 def _subscript_at(e: Subscript, places: Places) -> Subscript:
     if not isinstance(e, Index):
         return _at(e, places)
-    return e if not e.variables() & places.keys() else exactly(_linear(e, places))
+    return e if not e.variables() & places.keys() else exactly(_value(e, places))
 
 
-def _linear(e: Index, places: Places) -> Expr:
-    total = e
+def _value(e: Index, places: Places) -> Expr:
+    """An index expression as a value; what no place is in stays one."""
+    moved = [(a, k) for a, k in e.terms if of_atom(a).variables() & places.keys()]
+    rest = e - sum([of_atom(a) * k for a, k in moved], ZERO)
     found: Expr | None = None
-    for v in sorted(e.variables() & places.keys()):
-        factor = e.coefficient(v)
-        total = total - var(v) * factor
-        if v in total.variables() or not factor:
-            raise _Unknown
-        one = places[v]
+    for atom, factor in moved:
+        one = _atom(atom, places)
         if factor != 1:
-            one = Binary("mul", Const(factor, dtype_of(one)), one, dtype_of(one))
-        found = one if found is None else _sum(found, one)
-    assert found is not None
-    return found if total == ZERO else _sum(converted(index_value(total), dtype_of(found)), found)
+            one = _operation("mul", Const(factor, dtype_of(one)), one)
+        found = one if found is None else _operation("add", found, one)
+    if found is None:
+        return index_value(rest)
+    return found if rest == ZERO else _operation("add", index_value(rest), found)
 
 
-def _sum(a: Expr, b: Expr) -> Expr:
+def _atom(atom: Atom, places: Places) -> Expr:
+    match atom:
+        case str():
+            return places.get(atom) or index_value(var(atom))
+        case FloorDiv(a, b):
+            return _operation("div", _value(a, places), _value(b, places))
+        case Mod(a, b):
+            return _operation("mod", _value(a, places), _value(b, places))
+        case Min(args) | Max(args):
+            op: BinaryOp = "min" if isinstance(atom, Min) else "max"
+            return reduce(partial(_operation, op), [_value(x, places) for x in args])
+        case Product(factors):
+            return reduce(partial(_operation, "mul"), [_atom(x, places) for x in factors])
+        case Choose():
+            raise _Unknown
+        case _:
+            assert_never(atom)
+
+
+def _operation(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     dtype = DType.INT64 if DType.INT64 in (dtype_of(a), dtype_of(b)) else DType.INT32
-    return Binary("add", converted(a, dtype), converted(b, dtype), dtype)
+    return Binary(op, converted(a, dtype), converted(b, dtype), dtype)
