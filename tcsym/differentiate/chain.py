@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import (
     TRUTH,
@@ -45,6 +46,11 @@ class Contribution(Struct, frozen=True):
     read: Read
     gradient: Expr
     guard: Expr = TRUTH
+
+    def times(self, count: int) -> Contribution:
+        """So often the same."""
+        many = constant(count, dtype_of(self.gradient))
+        return replace(self, gradient=multiply(many, self.gradient))
 
 
 def contributions(

@@ -165,7 +165,9 @@ def gradient_program(made: Gradient) -> Program:
     """The def `<name>_grad`. Errors: DerivativeError."""
     program, single, names = made.program, made.whole.single, made.whole.names
     named = [t.name for t in made.results]
-    items = defined_first((*made.forward, *made.back), single, named, names)
+    own = (*made.forward, *made.back)
+    items = defined_first(own, single, named, names)
+    items = (*made.whole.segmented.ranged(items[: len(items) - len(own)]), *own)
     taken = [t for t in program.outputs if t.name in made.used & made.taken]
     header = Header(
         f"{program.name}_grad",

@@ -16,7 +16,8 @@ class Term(Struct, frozen=True):
     """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds.
 
     extents: of index variables that subscript a tensor at all these points.
-    won: the same, added to the one element that won, if a tensor says which that is.
+    won: the same, added to the one element that won, if a tensor says which that is. alone: it is
+    such a one, or came from one.
     """
 
     tensor: str
@@ -27,6 +28,7 @@ class Term(Struct, frozen=True):
     given: tuple[Given, ...] = ()
     extents: Mapping[str, Index] = {}
     won: Term | None = None
+    alone: bool = False
 
 
 class Sum(Struct, frozen=True):

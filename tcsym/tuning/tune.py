@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tcsym.errors import OptionError, TargetError, TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
+from tcsym.process.helper import HelperError
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.device import device_of
 from tcsym.sizes.dims import Dim
@@ -48,7 +49,7 @@ from tcsym.tuning.times import Times
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, joined, leaf_of, leaves_of
 from tcsym.tuning.trials import Trials
-from tcsym.tuning.workers import WorkerError, WorkerPool
+from tcsym.tuning.workers import WorkerPool
 
 BATCH = 8
 LEAST_SECONDS = 0.04  # one candidate at one size
@@ -265,7 +266,7 @@ class _Tuning:
             return answer(future, self.times.left())
         except TimeoutError:
             raise _Late from None
-        except WorkerError:  # something killed it
+        except HelperError:  # something killed it
             return _space_of(self.request.program, self.request.target)
 
     # ---- the search
@@ -353,7 +354,7 @@ class _Tuning:
         whole = self.beside.submit(learn_tree, usable, learned, deepest, between)
         self.times.learn()
         for future in (whole, quick):
-            with contextlib.suppress(TimeoutError, WorkerError):
+            with contextlib.suppress(TimeoutError, HelperError):
                 found = answer(future, max(0.0, self.times.left()))
                 self.held_out = found.held_out
                 return found.tree

@@ -210,6 +210,12 @@ SEGMENTS = {
         "for t in T { h(n) = sin(h(n)) * b(min(t, U - 1)) + X(t,n) } y(n) = h(n) }",
         ["h_2_start"],
     ),
+    "no state is kept, and the last is read under a condition": (
+        "def f(double(T,N) X, int32(N) c) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { g(n) = sin(X(t,n)) h(n) = 0.5 * h(n) + g(n) * g(n) } "
+        "y(n) = c(n) > 0 ? h(n) : double(0.0) }",
+        [],
+    ),
     "all states are read behind": (
         "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
         "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } "
@@ -648,7 +654,7 @@ def test_one_index_that_has_all_of_a_gradient_gets_it_where_it_stands() -> None:
         if t == 0 { V(t,j) = E(t,j) } else { V(t,j) max=! V(t-1,i) + A(i,j) }
       }
     }"""
-    assert "min(V_at(" in tcsym.define(text).f.grad(recompute="none").source
+    assert "dA(V_at(t, j), j) +=! " in tcsym.define(text).f.grad(recompute="none").source
     for n in (0, 1, 4):
         assert disagreement(text, {"T": 3, "S": n}) == ""
 

@@ -269,12 +269,12 @@ def test_forks_while_ways_are_measured() -> None:
 
 
 def test_a_process_that_fails_to_measure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = {"error": "no luck"}, b""
+    broken = False, RuntimeError("no luck")
     kernel = tc.define(MM, strategy=EAGER).mm
     called(kernel, *MANY[:1])
     settled()
     monkeypatch.setattr(compilations, "_exchange", lambda _: broken)
     called(kernel, *MANY, rounds=3)
     settled()
-    assert "weighing: no luck" in kernel.stats.failures
+    assert "weighing: RuntimeError: no luck" in kernel.stats.failures
     called(kernel, *MANY)

@@ -1,19 +1,22 @@
-"""Whatever processes we start, nothing of the current folder runs in them."""
+"""Processes that work for this one: nothing of the current folder runs in them."""
 
 from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tcsym
-from tcsym.process.helper import start_python
+from tcsym.process.helper import Helper, HelperError, HelperTimeout, request
+from tcsym.process.recursion import OWN_LIMIT
 
 PACKAGE = Path(tcsym.__file__).parent
 
@@ -87,7 +90,7 @@ kernel = tc.define(MM, strategy=tc.strategy.Specialize(background=1.0)).mm
 for n in range(1, 3):
     kernel(A, np.ones((5, n), np.float32))
 compilations.settle()
-assert compilations._process is not None
+assert compilations._helper is not None
 assert kernel.stats.compilations > 1, kernel.stats
 """
 
@@ -125,9 +128,49 @@ def test_our_own_folder_is_found_where_it_is_the_current_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(PACKAGE.parent)
-    process = start_python("tcsym.tuning.worker", "0")
-    assert process.stdin is not None and process.stdout is not None
-    assert process.stdout.read(5) == b"ready"
-    process.stdin.close()
-    process.stdout.close()
-    assert process.wait() == 0
+    helper = Helper("tcsym.tuning.evaluate")
+    helper.send(request(os.getpid))
+    assert helper.answer(60.0) == (True, helper.process.pid)
+    helper.kill()
+
+
+def test_what_becomes_of_requests() -> None:
+    helper = Helper("json")
+    helper.send(request(divmod, 7, 2) + request(divmod, 7, 0) + request(memoryview, b""))
+    assert helper.answer(60.0) == (True, (3, 1))
+    for kind in (ZeroDivisionError, RuntimeError):
+        is_good, error = helper.answer(60.0)
+        assert not is_good and isinstance(error, kind)
+    helper.send(request(print, "what prints reaches no answer"))
+    assert helper.answer(60.0) == (True, None)
+    helper.send(request(time.sleep, 0.5))
+    with pytest.raises(HelperTimeout, match=r"more than 0\.01 s"):
+        helper.answer(0.01)
+    assert helper.answer(60.0) == (True, None)  # it is there later
+    helper.send(request(os._exit, 3))
+    with pytest.raises(HelperError, match="ended with exit code 3"):
+        helper.answer(60.0)
+    helper.kill()
+
+
+def test_waiting_is_interrupted_and_goes_on() -> None:
+    def look() -> None:
+        raise InterruptedError
+
+    helper = Helper("json", niceness=5)
+    helper.send(request(os.nice, 0) + request(sys.getrecursionlimit))
+    with pytest.raises(InterruptedError):
+        helper.answer(60.0, look)
+    assert helper.answer(60.0) == (True, os.nice(0) + 5)
+    assert helper.answer(60.0) == (True, OWN_LIMIT)
+    helper.kill()
+    assert helper.process.returncode == -signal.SIGKILL
+
+
+def test_a_helper_ends_with_its_input() -> None:
+    helper = Helper("json")
+    helper.begin()
+    assert helper.process.stdin is not None
+    helper.process.stdin.close()
+    assert helper.process.wait(60.0) == 0
+    helper.kill()

@@ -24,6 +24,7 @@ from tcsym.cli.tune import short_text
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
+from tcsym.process.helper import HelperError, HelperTimeout
 from tcsym.target.names import resolve_target
 from tcsym.tuning import lookup, shipped, trials, tune, warn
 from tcsym.tuning.budget import Budget
@@ -39,7 +40,7 @@ from tcsym.tuning.request import DEFAULT, Request, baseline_job, template_job
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.survey import survey
 from tcsym.tuning.tree import leaf_of
-from tcsym.tuning.workers import WorkerError, WorkerPool, WorkerTimeout
+from tcsym.tuning.workers import WorkerPool
 from tests.targets import with_level
 from tests.tuning import faults
 from tests.tuning.faults import MM, Inline, Modelled
@@ -571,7 +572,7 @@ def killed(times: int) -> Callable[[Any], None]:
 
     def before(_: Any) -> None:
         if next(left, None) is not None:
-            raise WorkerError("crashed with SIGKILL")
+            raise HelperError("crashed with SIGKILL")
 
     return before
 
@@ -582,7 +583,7 @@ class Dying(Modelled):
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().submit(fn, *args, **kwargs)
-        except WorkerError as error:
+        except HelperError as error:
             future: Future[Any] = Future()
             future.set_exception(error)
             return future
@@ -602,7 +603,7 @@ def test_two_workers_killed_over_the_default_are_an_error() -> None:
 def test_a_default_that_takes_too_long_is_not_tried_again() -> None:
     def slow(_: Any) -> None:
         asked.append(1)
-        raise WorkerTimeout("took more than 300 s")
+        raise HelperTimeout("took more than 300 s")
 
     asked: list[int] = []
     with pytest.raises(TCError, match="cannot tune mm: took more than 300 s"):
