@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
 
@@ -40,6 +43,11 @@ class DType(enum.Enum):
     def is_integer(self) -> bool:
         """Signed or unsigned integer; bool is not an integer."""
         return self not in _FLOATS and self is not DType.BOOL
+
+    def holds_all(self, shape: Sequence[int]) -> bool:
+        """The bytes of such an array can be counted, and numpy makes it: even one of no elements
+        may not have other extents whose product is larger."""
+        return math.prod([max(1, n) for n in shape]) * self.bytes < 1 << 63
 
     @property
     def is_short_integer(self) -> bool:

@@ -334,17 +334,26 @@ class Artifact:
 
     def _with_given(self, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes with those that are arguments."""
-        known = {**self._fixed, **sizes}
+        if not isinstance(sizes, Mapping):
+            message = f"`sizes` is {type(sizes).__name__}, expected a mapping of names to integers"
+            raise self._failed("size", message)
+        known = {**self._fixed, **{n: self._number(f"size `{n}`", x) for n, x in sizes.items()}}
         for name in self._places:
             if name not in given:
                 continue
-            number = size_value(given[name])
-            if number is None or number < 0:
-                kind = "type" if number is None else "size"
-                raise self._failed(kind, f"`{name}` is {given[name]!r}, expected an integer >= 0")
+            number = self._number(f"`{name}`", given[name], "type")
             if known.setdefault(name, number) != number:
                 raise self._failed("size", f"`{name}` is {number}, expected {known[name]}")
         return known
+
+    def _number(self, what: str, x: object, otherwise: str = "size") -> int:
+        """A size. otherwise: the kind of error for what is no integer."""
+        number = size_value(x)
+        if number is None or not 0 <= number < 2**63:
+            kind = otherwise if number is None else "size"
+            message = f"{what} is {x!r}, expected an integer from 0 to 2**63 - 1"
+            raise self._failed(kind, message)
+        return number
 
     def _view(self, tensor: Mapping[str, Any], dtype: DType, x: Any) -> View:
         name, rank = tensor["name"], len(tensor["shape"])
@@ -392,20 +401,19 @@ class Artifact:
     def _bound(self, sizes: tuple[int, ...]) -> tuple[Any, list[Shape]]:
         """Sizes for C, and the shapes of all arguments; those of the last sizes are kept."""
         if self._last is None or self._last[0] != sizes:
-            for name, n in zip(self._sizes, sizes):
-                if not 0 <= n < 2**63:
-                    message = f"`{name}` is {n}, expected an integer from 0 to 2**63 - 1"
-                    raise self._failed("size", message)
             values, numbers = self._values(*sizes), self._numbers()
             self._require(self._check(values))
             self._extents(values, numbers)
             shapes: list[Shape] = []
-            at = 0
+            at, n = 0, len(self._inputs)
             for rank in self._ranks:
                 shapes.append(tuple(numbers[at : at + rank]))
                 at += rank
             if any(min(shape, default=0) < 0 for shape in shapes):
                 raise self._failed("size", "a result has a negative size")
+            for t, dtype, shape in zip(self._outputs, self._types[n:], shapes[n:]):
+                if not dtype.holds_all(shape):
+                    raise self._failed("size", f"`{t['name']}` is too large: {shape}")
             self._last = sizes, values, shapes
         return self._last[1:]
 

@@ -8,7 +8,6 @@ every element. Reductions of floats accumulate one type wider than the target an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
@@ -96,7 +95,7 @@ def _allocate(tensor: Tensor, sizes: Bindings, memory: Memory) -> None:
     if any(extent < 0 for extent in shape):
         message = f"`{tensor.name}` has a negative size: {shape}"
         raise memory.error("size", message, tensor.span)
-    if math.prod(max(1, n) for n in shape) * tensor.dtype.bytes > INT64_LIMIT:
+    if not tensor.dtype.holds_all(shape):
         raise memory.error("size", f"`{tensor.name}` is too large: {shape}", tensor.span)
     memory.values[tensor.name] = np.zeros(shape, dtype=tensor.dtype.numpy)
     memory.written[tensor.name] = np.zeros(shape, dtype=np.bool_)

@@ -113,6 +113,9 @@ class Preparation:
         """state: what the call takes for states, those that it updates too. library: of the
         results."""
         *shapes, byte_counts = self._shapes(*bound.sizes)
+        if sum(byte_counts) >= 1 << 63:
+            call = self.plan.call
+            raise call.error("size", "sizes are too large together", call.program.span)
         device, place = self.plan.call.device, bound.place
         memory = self.allocator.storages(tuple(byte_counts), place)
         views = {name: bound.views[self.position[name]] for name in self.plan.program.constants}

@@ -66,6 +66,9 @@ def bind(
     for k, shape in enumerate(shapes):
         if shape and min(shape) < 0:
             raise _negative(plan, k, shape)
+        output = plan.outputs[k]
+        if not output.dtype.holds_all(shape):
+            raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
     try:
         gathered, place = plan.device.gathered([p.name for p in plan.inputs], tuple(views))
     except Misplaced as why:

@@ -8,7 +8,6 @@ write in place is replaced by a temporary and written back afterwards.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from msgspec import Struct
 
 from tcsym.errors import TCError
 from tcsym.runtime.arguments import (
-    INT64_LIMIT,
     Bound,
     rank_message,
     require_place,
@@ -94,10 +92,7 @@ def result_library(views: Sequence[View]) -> Library:
 
 
 def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape, place: Place) -> View:
-    output = plan.outputs[k]
-    if math.prod([max(1, extent) for extent in shape]) * output.dtype.bytes > INT64_LIMIT:
-        raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
-    return plan.device.result(library, shape, output.dtype, place)
+    return plan.device.result(library, shape, plan.outputs[k].dtype, place)
 
 
 # ---- out=

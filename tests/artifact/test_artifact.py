@@ -217,3 +217,21 @@ def test_other_folders_and_targets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is no artifact"):
         tcsym.load(tmp_path)
     assert {x.name for x in tmp_path.iterdir()} == {"mine.txt"}
+
+
+GROWN = "def grown(float(N) X) -> (float(N,P) Y) { Y(i,p) = X(i) }"
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("p", [-1, 2**63, 2**63 - 1, 2**50, 2.0, True, "3", None, [3]])
+def test_sizes_that_are_none_are_refused_as_kernels_do(n: int, p: object, tmp_path: Path) -> None:
+    kernel = tcsym.define(GROWN).grown
+    x, loaded = np.ones(n, np.float32), tcsym.load(kernel.export(tmp_path / "grown"))
+    if isinstance(p, int) and 0 < p < 2**51 and not n and p is not True:
+        return  # an array of no elements
+    messages = []
+    for call in (kernel, kernel.reference, kernel.plan().session(), loaded):
+        with pytest.raises((tcsym.SizeError, MemoryError)) as found:
+            call(x, sizes={"P": p})
+        messages.append(str(getattr(found.value, "message", "")).removeprefix("grown: "))
+    assert len(set(messages)) == 1
