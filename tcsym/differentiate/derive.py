@@ -29,7 +29,7 @@ from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
 from tcsym.errors import DerivativeError, InitError, TCSyntaxError
 from tcsym.frontend.names import written_plainly
-from tcsym.frontend.program import For, Item, Program, Statement, Tensor, reads, statements
+from tcsym.frontend.program import For, Item, Program, Statement, Tensor, Trap, reads, statements
 from tcsym.frontend.unparse import is_declarable
 from tcsym.index.expr import Index
 
@@ -103,6 +103,11 @@ class Gradient(Struct, frozen=True):
     in_parts: frozenset[str]  # what loops over segments write
 
     @property
+    def copies(self) -> tuple[Trap, ...]:
+        """What is to be said of the copies that it keeps."""
+        return copied(self.whole.single, self.used)
+
+    @property
     def program(self) -> Program:
         return self.whole.program
 
@@ -154,6 +159,10 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
         tuple(results.values()),
         in_parts,
     )
+
+
+def copied(single: Single, used: Collection[str]) -> tuple[Trap, ...]:
+    return tuple(dict.fromkeys(trap for name, trap in single.copied.items() if name in used))
 
 
 def segment_steps(program: Program, wrt: Collection[str]) -> Mapping[str, Index]:
