@@ -88,6 +88,12 @@ def _defined(programs: Sequence[Program], settings: Settings, options: Options |
     bounds scheduling. Of one whose calls keep states of some steps, gradients keep no more than
     results."""
     recompute = "auto" if settings.recompute == "sqrt" else settings.recompute
-    own = settings.options.limits if options is None else checked_options(options)
-    given = replace(settings, options=own, recompute=recompute)
+    given = replace(settings, options=_own_options(settings, options), recompute=recompute)
     return module_of_programs(programs, given, "<derivative>")
+
+
+def _own_options(settings: Settings, options: Options | None) -> Options | None:
+    if options is not None:
+        return checked_options(options)
+    limits = None if settings.options is None else settings.options.limits
+    return None if limits is None or not limits.changed() else limits

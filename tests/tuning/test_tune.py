@@ -461,6 +461,15 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
         a, b = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
         np.testing.assert_array_equal(found(a, b), a @ b)
     assert database.select(Tuned)[0].text == MM
+    for given, expected in (
+        (None, ("user", 2)),
+        (Options(), ("given", 0)),  # the defaults, so that a gain can be measured
+        (Options(row_unroll=2), ("given", 0)),
+        (Options(bind="after"), ("user", 2)),
+        (Options(bind={"K": "after"}), ("user", 2)),
+    ):
+        choice = tc.define(MM, target="cpu:novector", options=given).mm.options_for(M=16, N=8, K=8)
+        assert (choice.origin, choice.options.register_rows) == expected, given
     with pytest.raises(SizeError, match="`K`"):
         kernel.options_for(M=1, N=1)
 
