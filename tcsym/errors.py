@@ -188,6 +188,10 @@ class DerivativeError(TCError, ValueError):
     kind = "derivative"
 
 
+class IndependentError(DerivativeError):
+    """No output depends on the inputs that a derivative is for: it is 0 everywhere."""
+
+
 class OptionError(TCError, ValueError):
     """An option, strategy, target or stage name that does not exist or does not fit."""
 
