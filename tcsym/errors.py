@@ -188,6 +188,10 @@ class DerivativeError(TCError, ValueError):
     kind = "derivative"
 
 
+class IndependentError(DerivativeError):
+    """No output depends on the inputs that a derivative is for: it is 0 everywhere."""
+
+
 class OptionError(TCError, ValueError):
     """An option, strategy, target or stage name that does not exist or does not fit."""
 
@@ -203,7 +207,8 @@ class TargetError(TCError, NotImplementedError):
 class TCWarning(UserWarning):
     """A text says something that its author may not mean (docs/errors.md#warnings).
 
-    kind: "division", "narrow", "range" or "literal". line, column: where in the text, from 1.
+    kind: "division", "narrow", "range", "literal", or "copies", of a derivative.
+    line, column: where in the text, from 1.
     hint: how to say what is meant. `str(warning)` shows the line of the text, too.
     """
 

@@ -114,6 +114,12 @@ class Options(Struct, frozen=True, metaclass=_Named):
         _require_value("plan", self.plan)
         force_setattr(self, "nests", _checked_nests(self.nests))
 
+    def replace(self, **fields: Any) -> Options:
+        """The same with other values of these fields. Errors: OptionError."""
+        for name in fields:
+            _require_field(name)
+        return replace(self, **fields)
+
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults, in the order of declaration."""
         return {name: v for name, v in asdict(self).items() if v != _DEFAULTS[name]}

@@ -213,3 +213,17 @@ def test_a_nest_of_its_own_leaves_the_others_alone() -> None:
     plain, own = nests(Options()), nests(Options(nests=((1, "register_rows", 3),)))
     both = nests(Options(register_rows=3))
     assert own != plain and own != both
+
+
+def test_options_are_changed_by_a_method() -> None:
+    given = Options(register_rows=2, bind={"K": "before"})
+    changed = given.replace(pack=False, register_rows=4)
+    assert changed == Options(register_rows=4, bind={"K": "before"}, pack=False)
+    assert given == Options(register_rows=2, bind={"K": "before"})  # as it was
+    assert given.replace() == given
+    for wrong, message in (
+        ({"pakc": False}, "unknown option `pakc`"),
+        ({"pack": 3}, "`pack` is 3"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            given.replace(**wrong)

@@ -94,7 +94,7 @@ WARM = {
     "": "",
     "dispatch": "switch",
     "ir": "archive",
-    "kernel": "definition in_torch kernel module ready registry",
+    "kernel": "definition differentiable in_torch kernel module ready registry",
     "process": "config forks outside_graphs system threads",
     "runtime": (
         "_native arena cache digest entering kernel_code loader memory native packages packing "

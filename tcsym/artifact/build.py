@@ -46,7 +46,7 @@ def export(
     path: str | PathLike[str],
     own: Constants,
     target: Target | str | None,
-    options: Options,
+    options: Options | None,
     bounds: Mapping[str, int],
     targets: Sequence[str] | None,
     strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)

@@ -61,7 +61,7 @@ class Level(Struct, frozen=True):
 
 def levels_of(
     plan: CallPlan,
-    options: Options,
+    options: Options | None,
     targets: Sequence[str],
     strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)
     table: Table | None = None,
@@ -91,7 +91,7 @@ def levels_of(
 
 
 def _table(
-    plan: CallPlan, options: Options, target: Target, strategy: Strategy, table: Table | None
+    plan: CallPlan, options: Options | None, target: Target, strategy: Strategy, table: Table | None
 ) -> Table:
     is_own = plan.device is device_of(target)
     if table is not None and is_own and len(table.versions) > 1:
@@ -99,7 +99,7 @@ def _table(
     return policy_for(strategy, Making(plan, target, options, Counters())).first()
 
 
-def _codes(plan: CallPlan, options: Options, target: Target, table: Table) -> Iterator[Code]:
+def _codes(plan: CallPlan, options: Options | None, target: Target, table: Table) -> Iterator[Code]:
     """The versions in the order in which a call asks for them; the last serves what is left."""
     making = Making(plan, target, options, Counters())
     ranges = dict.fromkeys(plan.sizes, Interval(0, None)) | ranges_of(making.declared())

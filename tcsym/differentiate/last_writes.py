@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tcsym.frontend.infer_paths import guarded_reads
 from tcsym.frontend.program import For, If, Item, Range, Read, Statement
+from tcsym.index.effort import Effort, Exhausted
 from tcsym.index.expr import (
     FALSE,
     TRUE,
@@ -34,10 +35,11 @@ from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
 
 Subscripts = tuple[Index, ...]
+MOST_OPERATIONS = 2_000_000  # of isl, for a tensor
 
 
 class Undecided(Exception):
-    """isl cannot express where a tensor is written or read."""
+    """isl cannot express where a tensor is written or read, or it takes too much to find out."""
 
 
 class Placed(Struct, frozen=True):
@@ -116,6 +118,13 @@ class LastWrites(Struct, frozen=True):
     def found(self) -> Found:
         """Raises Undecided, also where a statement writes an element twice."""
         p = Presburger(self.sizes)
+        try:
+            with Effort(p.context, MOST_OPERATIONS).bounded():
+                return self._found(p)
+        except Exhausted:
+            raise Undecided from None
+
+    def _found(self, p: Presburger) -> Found:
         writes = [self._write(k, w) for k, w in enumerate(self.writes)]
         reads = dict(self._reads())
         points = [*writes, *reads.values()]

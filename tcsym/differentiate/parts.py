@@ -49,7 +49,7 @@ def with_parts(single: Single, names: Names) -> Single:
             found += _Parts(item, names, tensors).statements()
         else:
             found.append(item)
-    return Single(tuple(found), tensors)
+    return replace(single, items=tuple(found), tensors=tensors)
 
 
 class _Parts(Struct):

@@ -96,7 +96,7 @@ def in_segments(
     checkpoints = frozenset(made.checkpoints)
     kept = checkpoints | made.shared
     return Segmented(
-        Single(items, made.tensors),
+        replace(single, items=items, tensors=made.tensors),
         made.inner,
         checkpoints,
         kept,

@@ -27,14 +27,22 @@ if TYPE_CHECKING:
 
 
 class Making:
-    """Makes versions of one kernel. Versions of equal options and numbers share their code."""
+    """Makes versions of one kernel. Versions of equal options and numbers share their code.
+
+    given: the user's options, in place of all others; with nothing but `bind`, beside tuned ones.
+    """
 
     def __init__(
-        self, plan: CallPlan, target_name: str | Target | None, options: Options, stats: Counters
+        self,
+        plan: CallPlan,
+        target_name: str | Target | None,
+        given: Options | None,
+        stats: Counters,
     ) -> None:
         self.plan = plan
         self.target_name = target_name
-        self.options = options
+        self.given = given
+        self.options = given or Options()
         self.stats = stats
         self.known = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
         self.shaping = shaping_sizes(plan.program)
@@ -56,7 +64,8 @@ class Making:
 
     def _find_regions(self) -> tuple[Region, ...]:
         program = self.plan.program
-        if replace(self.options, bind="never") != Options():
+        others = replace(self.options, bind="never")
+        if self.given is not None and (self.given == Options() or others != Options()):
             regions: tuple[Region, ...] = (Region(self.options, origin="given"),)
         else:
             regions = lookup(program.canonical, self.target, program.sizes)

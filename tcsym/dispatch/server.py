@@ -41,7 +41,7 @@ def _kernel(making: Making) -> bytes:
     """A key, too, of what is made of it once."""
     plan = making.plan
     declared: dict[str, Dim | int] = {plan.sizes[k]: d for k, d in plan.promises.items()}
-    facts = plan.program, {**declared, **making.known}, making.target, making.options
+    facts = plan.program, {**declared, **making.known}, making.target, making.given
     return pickle.dumps((*facts, making.candidates))
 
 

@@ -52,8 +52,9 @@ def define(
         object of `tcsym.strategy` with arguments, as `tcsym.strategy.Specialize(background=True)`.
     target: "cpu" (what this machine has, the default), or no more than its name says:
         "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector".
-    options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
-        `Options(bind=...)` says which sizes become numbers in the code.
+    options: a `tcsym.Options`, in place of tuned ones; never changes a result. `Options()` are the
+        defaults. `Options(bind=...)`, which says what sizes become numbers in the code, and has
+        nothing else, leaves tuned ones in force.
     recompute: what gradients of calls that torch or JAX records compute again, as `kernel.grad` has
         it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "all"; "none";
         "sqrt", states of long loops, from those of about sqrt(T) steps that are kept.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,11 +12,12 @@ from msgspec.structs import replace
 from tcsym.errors import OptionError
 from tcsym.kernel.of_program import module_of_programs
 from tcsym.kernel.settings import checked_options
+from tcsym.kernel.warned import warnings_of
 from tcsym.process.recursion import depth_checked
 
 if TYPE_CHECKING:
     from tcsym.differentiate.derive import Gradient, Recompute
-    from tcsym.frontend.program import Program
+    from tcsym.frontend.program import Program, Trap
     from tcsym.kernel.kernel import Kernel
     from tcsym.kernel.module import Module
     from tcsym.kernel.settings import Settings
@@ -29,7 +32,10 @@ def gradient_module(
     """The gradients of several defs of one text. Errors: DerivativeError, OptionError."""
     from tcsym.differentiate.derive import gradient_program
 
-    made = [depth_checked(gradient_program)(_gradient(k.program, wrt, recompute)) for k in kernels]
+    found = [_gradient(k.program, wrt, recompute) for k in kernels]
+    made = [depth_checked(gradient_program)(x) for x in found]
+    for x, k in zip(found, kernels, strict=True):
+        _warn(x.copies, k.program)
     return _defined(made, kernels[0].settings, options)
 
 
@@ -61,6 +67,15 @@ def _gradient(program: Program, wrt: Wanted, recompute: str) -> Gradient:
     return gradient(functional_program(program), wrt, _known(recompute, list(Recompute)))
 
 
+def _warn(traps: Sequence[Trap], program: Program) -> None:
+    """At the line of the caller."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("tcsym."):
+        frame, level = frame.f_back, level + 1
+    for found in warnings_of([replace(program, traps=tuple(traps))]):
+        warnings.warn(found, stacklevel=level + 1)
+
+
 def _known(recompute: str, among: Sequence[Recompute]) -> Recompute:
     for x in among:
         if x == recompute:
@@ -73,6 +88,12 @@ def _defined(programs: Sequence[Program], settings: Settings, options: Options |
     bounds scheduling. Of one whose calls keep states of some steps, gradients keep no more than
     results."""
     recompute = "auto" if settings.recompute == "sqrt" else settings.recompute
-    own = settings.options.limits if options is None else checked_options(options)
-    given = replace(settings, options=own, recompute=recompute)
+    given = replace(settings, options=_own_options(settings, options), recompute=recompute)
     return module_of_programs(programs, given, "<derivative>")
+
+
+def _own_options(settings: Settings, options: Options | None) -> Options | None:
+    if options is not None:
+        return checked_options(options)
+    limits = None if settings.options is None else settings.options.limits
+    return None if limits is None or not limits.changed() else limits

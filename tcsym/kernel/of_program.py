@@ -19,9 +19,9 @@ from tcsym.runtime.stats import Counters
 def kernel_of_program(program: Program, settings: Settings) -> Kernel:
     """What is declared of sizes holds for those that the program has."""
     own = {n: d for n, d in settings.sizes.items() if n in program.sizes}
-    bound = tuple((n, when) for n, when in settings.options.bind_of.items() if n in program.sizes)
     options = settings.options
-    if options.bind_of:
+    if options is not None and options.bind_of:
+        bound = tuple((n, when) for n, when in options.bind_of.items() if n in program.sizes)
         options = replace(options, bind=bound or "never")
     given = replace(settings, sizes=own, options=options)
 

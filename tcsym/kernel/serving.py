@@ -98,7 +98,7 @@ class Text:
         given = self.settings
         if self.warnings or shaping_sizes(plan.program):
             return False  # who defines it again is warned again; versions follow the first call
-        plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
+        plain = not given.sizes and given.target in (None, "cpu") and given.options is None
         types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
         return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
 

@@ -22,14 +22,17 @@ RECOMPUTE = ("auto", "all", "cheap", "none", "sqrt")  # of gradients of recorded
 
 
 class Settings(Struct, frozen=True):
-    """Everything `define` was given: what a pickled module or kernel consists of."""
+    """Everything `define` was given: what a pickled module or kernel consists of.
+
+    options: None: tuned ones, or the default.
+    """
 
     source: str
     filename: str
     sizes: Mapping[str, Dim | int]
     strategy: Strategy
     target: str | Target | None
-    options: Options
+    options: Options | None
     recompute: str = "cheap"
 
 
@@ -56,7 +59,7 @@ def given_settings(
         sizes={} if sizes is None else sizes,  # type: ignore[arg-type]  # `validated` converts
         strategy=resolve_strategy(strategy),
         target=target,
-        options=Options() if options is None else checked_options(options),
+        options=None if options is None else checked_options(options),
         recompute=recompute,
     )
 
@@ -113,7 +116,8 @@ def validated(settings: Settings, programs: Mapping[str, Program]) -> Settings:
             expected = "an integer >= 0, a range or a tcsym.Dim"
             raise error(f"size `{name}` is {value!r}, expected {expected}")
         checked[name] = number
-    _require_bound(settings.options, known)
+    if settings.options is not None:
+        _require_bound(settings.options, known)
     return replace(settings, sizes=checked)
 
 

@@ -49,7 +49,7 @@ class Plan(Keyed, frozen=True):
     storages: tuple[Storage, ...]
     call: CallPlan
     target: Target | str | None = None
-    options: Options = Options()
+    options: Options | None = None
     parallel: bool | None = None
     binding: Plan | None = None
     held: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ def _most(value: int | None) -> str:
 def plan_program(
     call: CallPlan,
     target: Target | str | None,
-    options: Options,
+    options: Options | None,
     declared: Mapping[str, Dim | int],
     bounds: Mapping[str, int] | None,
     parallel: bool | None = None,
@@ -243,7 +243,7 @@ def plan_program(
 
     program = call.program
     found = known_bounds(call, declared, bounds)
-    steps = steps_of(program, schedule_tree(program, options))
+    steps = steps_of(program, schedule_tree(program, options or Options()))
     ways = []
     parallel = parallel if call.device.waits else False
     if not parallel:

@@ -16,6 +16,7 @@ from tcsym.network.allocate import Allocator, Scratch
 from tcsym.network.made import MadeStep
 from tcsym.network.plan import Plan
 from tcsym.network.turns import tasks_of
+from tcsym.options import Options
 from tcsym.process.threads import address_of_choice, available_cores
 from tcsym.runtime.arguments import Bound
 from tcsym.runtime.device import LoadedCode
@@ -271,7 +272,7 @@ class Preparation:
 
     def _groups(self, sizes: tuple[int, ...], threads: int) -> list[tuple[int, int, int, int]]:
         values = dict(zip(self.plan.call.sizes, sizes))
-        grain = self.plan.options.min_work_per_thread
+        grain = (self.plan.options or Options()).min_work_per_thread
         groups = []
         for turn in self.plan.turns:
             tasks, time = 1, 0

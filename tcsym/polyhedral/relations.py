@@ -10,10 +10,10 @@ from typing import assert_never
 import islpy as isl
 from msgspec import Struct, field
 
+from tcsym.index.effort import Effort
 from tcsym.index.expr import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
 from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
-from tcsym.polyhedral.effort import Effort
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out

@@ -15,12 +15,12 @@ import islpy as isl
 from msgspec import Struct, field
 
 from tcsym.frontend.program import Program
+from tcsym.index.effort import Effort, Exhausted
 from tcsym.index.presburger import Presburger
 from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Kernel, Node
 from tcsym.options import Fusion, Options, Scheduler
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
-from tcsym.polyhedral.effort import Effort, Exhausted
 from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
 from tcsym.polyhedral.lower import has_bounds, kernel_around, private_around_uses, tree_to_loops

@@ -220,7 +220,8 @@ class TuningReport(Struct):
         if self.stopped == "unmeasured":
             return f"candidates: {len(self.ranked)} ranked, {len(self.trials)} left out"
         if not self.trials:
-            return "trials: none, there was no time to measure the default"
+            why = "interrupted" if self.stopped == "interrupted" else "there was no time"
+            return f"trials: none, {why} before the default was measured"
         if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):
             return "trials: none, there was time for the default only"
         counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}

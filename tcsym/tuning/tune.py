@@ -167,12 +167,15 @@ class _Tuning:
     def run(self) -> TuningReport:
         request = self.request
         with Progress(request.program.name, request.progress) as self.progress:
-            self.race = self._race()
-            space = self.beside.submit(_space_of, request.program, request.target)
             try:
+                self.race = self._race()
+                space = self.beside.submit(_space_of, request.program, request.target)
                 self.incumbent = self._baseline()
             except _Late:
                 self.least = 2 * self.budget.elapsed
+                return self._report(Leaf(DEFAULT), Conclusion(Leaf(DEFAULT), {}))
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
                 return self._report(Leaf(DEFAULT), Conclusion(Leaf(DEFAULT), {}))
             self._show()
             try:

@@ -589,6 +589,27 @@ def test_results_whose_size_a_def_cannot_say(step: str) -> None:
     assert np.allclose((back * dX).sum(), (forth * Y).sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("header", "reads"),
+    [
+        ("double(N) X, size S", ""),
+        ("size S, double(N) X", ""),
+        ("double(N) X, size S, double(K) W, size R", ""),
+        ("size S, double(N) X, size R", "S*"),
+    ],
+)
+def test_saving_is_called_as_the_kernel_is(header: str, reads: str) -> None:
+    """With all sizes that the call gives, in their places, whatever reads them."""
+    text = f"def f({header}) -> (Y) {{ s +=! exp(X(i))  Y(i) = X({reads}i) / s where i in 0:1 }}"
+    f = tcsym.define(text).f
+    saving = f.saving()
+    inputs = f"{f.signature}".partition(" -> ")[0].removeprefix("f")
+    assert f"{saving.signature}".startswith(f"f_saving{inputs} -> ")
+    given = {"size": 1, "double": np.ones(3)}
+    args = [given[word.partition("(")[0].split()[0]] for word in header.split(", ")]
+    assert np.array_equal(saving(*args).Y, f(*args))
+
+
 def test_derivatives_beyond_the_limits_of_a_text_are_refused() -> None:
     f = only("def f(double(N) X) -> (Y) { Y(i) = sin(X(i) * X(i)) * cos(X(i)) }")
     with (

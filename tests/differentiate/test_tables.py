@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
+import tcsym
+from tcsym.differentiate import last_writes
 from tcsym.differentiate.names import names_of
 from tcsym.differentiate.single import single_assignment
 from tcsym.frontend.program import Program, statements
@@ -34,10 +38,6 @@ TABLES = {
     "backwards": (
         "double(N) X, double a) -> (double(N) h) { h(t) = X(t) for t in N-1 { h(N-2-t) = a * "
         "h(N-1-t) + h(N-2-t) * h(N-2-t) } }"
-    ),
-    "only some steps": (
-        "double(N) X, size S) -> (double(N) h) { h(t) = X(t) for t in 1:(N-1)/S+1 { h(S*t) = "
-        "h(S*t-1) * h(S*t) } }"
     ),
     "changed behind the loop": (
         "double(N) X, double a) -> (double(N+1) h) { h(t) = 0.0 where t in 0:N+1 for t in N { "
@@ -154,3 +154,62 @@ def test_what_was_set_has_its_gradient_where_nothing_replaced_it() -> None:
     back = gradient_of(program, recompute="all")
     dX = run(back, {"X": X, "a": np.array(0.5), "dy": np.array(1.0)}, {})["dX"]
     assert dX[0] != 0 and not dX[1:].any()
+
+
+KNAPSACK = """def f(double(N,M) v) -> (double y) {
+  best(c) = double(0) where c in 0:M
+  for t in N { for c in M-1 { best(c+1) = log(exp(best(c) + v(t,c)) + exp(best(c+1))) } }
+  y = best(M-1)
+}"""
+
+
+STRIDED = (
+    "def f(double(N) X, size S) -> (double(N) h) { h(t) = X(t) "
+    "for t in 1:(N-1)/S+1 { h(S*t) = h(S*t-1) * h(S*t) } }"
+)
+
+
+def test_what_isl_cannot_express_is_copied_and_said() -> None:
+    assert disagreement(STRIDED, {"N": 7, "S": 2}) == ""
+    with pytest.warns(tcsym.TCWarning, match="all of `h`") as caught:
+        tcsym.define(STRIDED).f.grad(recompute="all")
+    assert "affine in loop variables" in caught[0].message.hint
+
+
+def test_copies_that_are_kept_are_said() -> None:
+    kernel = tcsym.define(KNAPSACK).f
+    for make in (kernel.grad, lambda: tcsym.derivative(kernel)):
+        with pytest.warns(tcsym.TCWarning, match="keeps all of `best` for each step") as caught:
+            make()
+        (found,) = [w for w in caught if isinstance(w.message, tcsym.TCWarning)]
+        assert found.filename == __file__
+        assert (found.message.kind, found.message.line, found.message.column) == ("copies", 3, 31)
+        assert "as `best(t + 1, …)`" in found.message.hint
+
+
+def test_as_the_hint_says_elements_are_kept_once() -> None:
+    start = "best(t,c) = double(0) where t in 0:N+1, c in 0:M"
+    text = KNAPSACK.replace("best(c) = double(0) where c in 0:M", start)
+    text = text.replace("best(c+1) =", "best(t+1,c+1) =").replace("best(M-1)", "best(N,M-1)")
+    text = text.replace("(best(c) +", "(best(t+1,c) +").replace("(best(c+1))", "(best(t,c+1))")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tcsym.define(text).f.grad()
+    assert _most_elements(only(text), {"N": 7, "M": 6}) <= 8 * 6
+    assert disagreement(text, {"N": 3, "M": 4}) == ""
+
+
+@pytest.mark.parametrize("name", [*TABLES, *COPIED])
+def test_what_is_kept_once_or_whole_is_not_warned_of(name: str) -> None:
+    kernel = tcsym.define(f"def f({(TABLES | COPIED)[name]}").f
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel.grad(recompute="all")
+
+
+def test_an_analysis_that_takes_too_much_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_writes, "MOST_OPERATIONS", 100)
+    text = f"def f({TABLES['a corner']}"
+    with pytest.warns(tcsym.TCWarning, match="keeps all of `D`"):
+        tcsym.define(text).f.grad(recompute="all")
+    assert disagreement(text, {"N": 3, "M": 2}) == ""

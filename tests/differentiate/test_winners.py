@@ -116,3 +116,35 @@ def test_a_position_that_is_the_same_for_all_terms() -> None:
     text = "def f(double(N,M) X, int32 p) -> (Y) { Y(i) = X(p,i) * X(p,i) }"
     given = {"X": np.arange(6.0).reshape(3, 2), "p": np.array(1, np.int32)}
     assert disagreement(text, {}, arrays=given) == ""
+
+
+SHIFTED = {
+    "log-sum-exp": "Y(b) = log(s(b)) + m(b)",
+    "softmax": "Y(b) +=! exp(x(j) - m(b)) / s(b) * v(j) where b in 0:B-1, j in at(b):at(b+1)",
+    "both ends": "Y(b) = log(s(b)) + m(b) + 0.5 * x(at(b))",
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_what_shifts_ragged_rows_has_no_gradient(name: str) -> None:
+    text = f"""def f(int32(B) at, double(N) x, double(N) v) -> (double(B-1) Y) {{
+      m(b) max=! x(j) where b in 0:B-1, j in at(b):at(b+1)
+      s(b) +=! exp(x(j) - m(b)) where b in 0:B-1, j in at(b):at(b+1)
+      {SHIFTED[name]}
+    }}"""
+    given = drawn(only(text), {"B": 4, "N": 6}, np.random.default_rng(0))
+    given["at"] = np.array([0, 2, 3, 6], np.int32)
+    assert disagreement(text, {}, arrays=given, recompute="cheap") == ""
+    assert "m_at" not in gradient_of(only(text), recompute="cheap").source
+
+
+def test_what_shifts_other_rows_has_one() -> None:
+    text = """def f(int32(B) at, double(N) x) -> (double(B-1) Y) {
+      m(b) max=! x(j) where b in 0:B-1, j in at(b):at(b+1)
+      s(b) +=! exp(x(j) - m(b)) where b in 0:B-1, j in 0:at(b+1)
+      Y(b) = log(s(b)) + 2.0 * m(b)
+    }"""
+    given = drawn(only(text), {"B": 4, "N": 6}, np.random.default_rng(0))
+    given["at"] = np.array([0, 2, 3, 6], np.int32)
+    assert disagreement(text, {}, arrays=given, recompute="cheap") == ""
+    assert "m_at" in gradient_of(only(text), recompute="cheap").source

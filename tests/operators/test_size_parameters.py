@@ -28,6 +28,15 @@ def test_torch(torch: Any) -> None:
     np.testing.assert_array_equal(x.grad[:6], [1, 10, 0, 1, 10, 0])
     many = torch.func.vmap(lambda a: kernel(a, W=w, S=2))(torch.stack([x, 2 * x]))
     np.testing.assert_array_equal(many[1].detach(), 2 * expected(2))
+    run = torch.compile(lambda *a, **given: kernel(*a, **given), backend="aot_eager")
+    for given in (
+        {"W": w, "S": 3},
+        {"W": w, "sizes": {"S": 3}},
+        {"W": w, "S": 3, "sizes": {"S": 3}},
+    ):
+        np.testing.assert_array_equal(run(x, **given).detach(), expected(3))
+    with pytest.raises(TCError, match="`S` is 3, but 2 in `sizes=`"):
+        run(x, 3, w, sizes={"S": 2})
     for size in (2.0, w):
         with pytest.raises(TCError) as e:
             kernel(x, size, w)

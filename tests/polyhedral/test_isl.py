@@ -10,12 +10,12 @@ import islpy as isl
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.index.effort import STEP_OPERATIONS, Effort, Exhausted
 from tcsym.index.presburger import Presburger
 from tcsym.ir.loops import Loop
 from tcsym.ir.traverse import walk
 from tcsym.options import Options, Scheduler
 from tcsym.polyhedral.dependence import scop_dependences
-from tcsym.polyhedral.effort import STEP_OPERATIONS, Effort, Exhausted
 from tcsym.polyhedral.isl_schedule import constraints
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import program_to_scop

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tcsym.index.effort import Effort
 from tcsym.index.expr import ONE, index, var
 from tcsym.index.presburger import Presburger
 from tcsym.options import Options
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
-from tcsym.polyhedral.effort import Effort
 from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.prove import Proof, prove
 from tcsym.polyhedral.relations import Relations

@@ -273,6 +273,17 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
     assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "user"
 
 
+def test_ctrl_c_while_the_default_is_measured_gives_a_report() -> None:
+    def interrupt(job: Any) -> None:
+        raise KeyboardInterrupt
+
+    executor = Modelled(fast_rows, interrupt)
+    report = tune.tune(request(10_000, executor=executor))
+    assert report.stopped == "interrupted" and report.trials == () and report.gain == 1
+    assert "trials: none, interrupted before the default was measured" in str(report)
+    assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "analytic"
+
+
 def test_a_second_ctrl_c_ends_the_confirmation() -> None:
     def interrupt(job: Any) -> None:
         if len(executor.jobs) >= 60:
@@ -450,6 +461,15 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
         a, b = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
         np.testing.assert_array_equal(found(a, b), a @ b)
     assert database.select(Tuned)[0].text == MM
+    for given, expected in (
+        (None, ("user", 2)),
+        (Options(), ("given", 0)),  # the defaults, so that a gain can be measured
+        (Options(row_unroll=2), ("given", 0)),
+        (Options(bind="after"), ("user", 2)),
+        (Options(bind={"K": "after"}), ("user", 2)),
+    ):
+        choice = tc.define(MM, target="cpu:novector", options=given).mm.options_for(M=16, N=8, K=8)
+        assert (choice.origin, choice.options.register_rows) == expected, given
     with pytest.raises(SizeError, match="`K`"):
         kernel.options_for(M=1, N=1)
 
@@ -503,6 +523,17 @@ def test_a_budget_is_time_or_trials(budget: Any) -> None:
 def test_sizes_are_checked(sizes: Any, message: str) -> None:
     with pytest.raises(SizeError, match=message):
         distribution(sizes)
+
+
+@pytest.mark.parametrize("sizes", [[(4, 5, 6)], (4, 5, 6), [[4, 5, 6, 7]], [(4,)], 4, ["x"]])
+def test_sizes_without_names_show_a_mapping(sizes: Any) -> None:
+    with pytest.raises(SizeError) as caught:
+        distribution(sizes)
+    call = caught.value.hint.split("`")[1]
+    given = eval(call.removeprefix("tune"))
+    found = distribution(given)
+    if sizes not in (4, ["x"], [(4,)]):
+        assert found.sizes == ((4, 5, 6),)
 
 
 def test_arguments_of_kernel_tune_are_checked() -> None:
@@ -695,7 +726,7 @@ def test_what_hangs_is_ended_with_the_budget() -> None:
 def test_a_default_that_there_is_no_time_for_is_told(database: Database) -> None:
     report = tune.tune(request("0.01s", distribution=distribution(SIZES[:1])))
     assert report.trials == () and report.gain == 1.0 and database.select(Tuned) == []
-    assert "there was no time to measure the default" in str(report)
+    assert "there was no time before the default was measured" in str(report)
     assert "too little time for mm" in str(report)
     assert report.regret(3).unknown and report.convergence() == []
 

@@ -16,7 +16,6 @@ from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import keeping_operator, operator_of
 from tcsym.operators.torch.scalars import as_tensor, fits, is_number
 from tcsym.runtime.packing import results_type
-from tcsym.runtime.plan import Parameter
 from tcsym.runtime.torch_internals import has_dual_level, transforms
 
 _results: dict[str, Any] = {}  # by operators that give several
@@ -25,12 +24,12 @@ _results: dict[str, Any] = {}  # by operators that give several
 class Given(NamedTuple):
     """What a graph must know of a kernel's arguments, in order.
 
-    names: of all parameters, and whether they are updated. free: sizes that the call gives. types:
+    names: of all parameters. updated: of those that are. free: sizes that the call gives. types:
     element types of inputs, as torch names them. fixed: values of sizes.
     """
 
     names: tuple[str, ...]
-    updated: tuple[bool, ...]
+    updated: tuple[str, ...]
     free: tuple[str, ...]
     types: tuple[str, ...]
     fixed: tuple[tuple[str, int], ...]
@@ -43,15 +42,16 @@ def graph_call(
     if _is_differentiated():
         return kernel._outside_call(*args, **kwargs, **options)
     names, updated, free, types, fixed = _given(kernel)
-    given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
-    sizes = {**dict(fixed), **(options.get("sizes") or {})}
-    sizes.update({n: x for n, x in zip(names, given) if n in free})
+    given = [*zip(names, args), *[(n, kwargs[n]) for n in names[len(args) :] if n in kwargs]]
+    said = {**dict(fixed), **(options.get("sizes") or {})}
+    sizes = {**said, **{n: x for n, x in given if n in free}}
+    inputs = [x for n, x in given if n not in free]
     is_plain = set(options) <= {"sizes"} and set(sizes) == set(free)
-    is_plain = is_plain and all(isinstance(x, torch.Tensor) for x, u in zip(given, updated) if u)
-    inputs = [x for n, x in zip(names, given) if n not in free]
+    is_plain = is_plain and all(sizes[n] == x for n, x in said.items())
+    is_plain = is_plain and all(isinstance(x, torch.Tensor) for n, x in given if n in updated)
     is_plain = is_plain and all(_is_served(x, t) for x, t in zip(inputs, types))
-    if len(given) != len(names) or len(args) + len(kwargs) != len(names) or not is_plain:
-        return kernel._plain_call(*args, **kwargs, **options)
+    if len(inputs) != len(types) or len(args) + len(kwargs) != len(given) or not is_plain:
+        return kernel._outside_call(*args, **kwargs, **options)
     tensors = [_tensor(x, t) for x, t in zip(inputs, types)]
     needs = tuple([x.requires_grad for x in tensors])
     name, n_results, n_own = _operator(kernel, needs if torch.is_grad_enabled() else ())
@@ -91,7 +91,7 @@ def _given(kernel: Called) -> Given:
     fixed = [(n, plan.initial[plan.sizes.index(n)]) for n in free]
     return Given(
         names=tuple([p.name for p in plan.parameters]),
-        updated=tuple([isinstance(p, Parameter) and p.inout for p in plan.parameters]),
+        updated=tuple([p.name for p in plan.inputs if p.inout]),
         free=tuple(free),
         types=tuple([p.dtype.value for p in plan.inputs]),
         fixed=tuple([(n, value) for n, value in fixed if value is not None]),
