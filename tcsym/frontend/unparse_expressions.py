@@ -44,7 +44,7 @@ from tcsym.frontend.program_text import (
     inside,
 )
 from tcsym.frontend.promotion import Typed, arithmetic, built_in, infix, select, settle
-from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts, index
+from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts, index, of_atom
 from tcsym.types import DType, is_narrower
 
 _SHORT = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT16: "half"}
@@ -190,11 +190,20 @@ def _is_exact(e: Compare) -> bool:
 def _exact_comparison(e: Compare) -> Text:
     symbol, level = INFIX[e.op]
     left, right = (
-        _index(x.index if isinstance(x, IndexValue) else index(int(x.value)))
+        _side(x.index if isinstance(x, IndexValue) else index(int(x.value)))
         for x in (e.left, e.right)
         if isinstance(x, IndexValue | Const)
     )
     return f"{inside(left, level + 1)} {symbol} {inside(right, level + 1)}", level
+
+
+def _side(e: Index) -> Text:
+    """An index expression; a remainder as such, which in it is what a quotient leaves."""
+    for atom, c in e.terms:
+        n = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if isinstance(atom, FloorDiv) and n == -c and e == atom.dividend + of_atom(atom) * c:
+            return f"{inside(_index(atom.dividend), PRODUCT)} % {n}", PRODUCT
+    return _index(e)
 
 
 # ---- what the front end makes of operands
