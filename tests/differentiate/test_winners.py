@@ -118,6 +118,21 @@ def test_a_position_that_is_the_same_for_all_terms() -> None:
     assert disagreement(text, {}, arrays=given) == ""
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["Y(p) += p >= 0 ? X(0) * X(1) : 0.0", "Y(p) += p >= 0 ? X(i) * X(i) : 0.0", "Y(p) *= X(i)"],
+)
+def test_what_is_added_at_one_position(statement: str) -> None:
+    text = f"def f(double(N) X, int32 p) -> (Y) {{ Y(i) = X(i) * X(i) {statement} }}"
+    for p in (2, -1) if "?" in statement else (2,):
+        given = {"X": np.arange(1.0, 4.0), "p": np.array(p, np.int32)}
+        assert disagreement(text, {}, arrays=given) == ""
+        made = gradient_of(only(text), recompute="all")
+        known = given | {"dY": np.ones(3)}
+        taken = {t.name: known[t.name] for t in made.inputs}
+        assert disagreement(made.source, {}, arrays=taken) == ""
+
+
 SHIFTED = {
     "log-sum-exp": "Y(b) = log(s(b)) + m(b)",
     "softmax": "Y(b) +=! exp(x(j) - m(b)) / s(b) * v(j) where b in 0:B-1, j in at(b):at(b+1)",
