@@ -39,6 +39,7 @@ from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, baseline_job, template_job
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.survey import survey
+from tcsym.tuning.times import SEARCH_TRIALS
 from tcsym.tuning.tree import leaf_of
 from tcsym.tuning.workers import WorkerPool
 from tests.targets import with_level
@@ -433,7 +434,7 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(distributed: Any) -> None:
         report = kernel.tune(SIZES[:2], 12, executor=client, progress=False)
         victim.join()
         again = kernel.tune(SIZES[:2], 14, executor=client, progress=False)
-    assert len(report.trials) >= 12
+    assert len(report.trials) >= SEARCH_TRIALS * 12  # more only if one of them wins
     assert any(a.state == "measured" for a in again.trials[1:])
 
 
