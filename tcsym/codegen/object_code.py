@@ -11,13 +11,15 @@ for the worse.
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import lru_cache
 from queue import SimpleQueue
 
+from tcsym.errors import TargetError
 from tcsym.process.threads import ShortTurns
 from tcsym.target.cuda import host_half
-from tcsym.target.llvm import Module, TargetMachine, set_option
+from tcsym.target.llvm import LEAST_LLVMLITE, Module, TargetMachine, set_option, version
 from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
@@ -43,10 +45,11 @@ def _is_device(ir_text: str) -> bool:
 
 def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object, or text that a device's driver loads."""
+    if _is_device(ir_text):
+        return _loadable(_assembly(ir_text, target))
     machine = _machine(ir_text, target)
-    as_object = not _is_device(ir_text)
     with _optimised(ir_text, target, machine) as module:
-        return module.emitted(machine, as_object)
+        return module.emitted(machine)
 
 
 class Assembler:
@@ -97,9 +100,27 @@ class Assembler:
 
 
 def assembly(ir_text: str, target: Target) -> str:
+    """What `object_code` makes, as text."""
+    made = _assembly(ir_text, target)
+    return (_loadable(made) if _is_device(ir_text) else made).decode()
+
+
+def _assembly(ir_text: str, target: Target) -> bytes:
     machine = _machine(ir_text, target)
     with _optimised(ir_text, target, machine) as module:
-        return module.emitted(machine, as_object=False).decode()
+        return module.emitted(machine, as_object=False)
+
+
+def _loadable(ptx: bytes) -> bytes:
+    """LLVM writes an instruction that it does not know as a call of a function: one of nowhere."""
+    unknown = re.search(rb"^\s*\.extern \.func [^;]*?([\w.$]+)\s*\(", ptx, re.MULTILINE)
+    if unknown is None:
+        return ptx
+    known = ".".join(map(str, version()))
+    raise TargetError(
+        f"LLVM {known} does not know `{unknown[1].decode()}`, which this device's code needs",
+        hint=f"code for devices needs llvmlite >= {LEAST_LLVMLITE}",
+    )
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:

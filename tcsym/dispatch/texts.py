@@ -8,6 +8,8 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.version import Version
 from tcsym.runtime.stats import VariantStats
 
+_COMMENTS = {"llvm": ";", "cuda": "//", "ptx": "//", "sass": "//"}  # of what reads such text
+
 
 def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     """All versions; with sizes, those that may serve them, their options and measured costs."""
@@ -41,8 +43,7 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
     program, options, fixed = variants.plan.program, variants.options, variants.fixed
     made = options, fixed, variants.context, variants.wide
     text = explain_stage(program, stage, making.target, *made)
-    mark = ";" if stage == "llvm" else "#"
-    told = f"{mark} {shown}: {options}"
+    told = f"{_COMMENTS.get(stage, '#')} {shown}: {options}"
     if not versions:
         told += "; no version is made before its sizes are known"
     elif len(versions) > 1:

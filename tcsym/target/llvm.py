@@ -18,6 +18,7 @@ PASSES = {
     "instruction_combine": "add_instruction_combine_pass",
     "simplify_cfg": "add_simplify_cfg_pass",
 }
+LEAST_LLVMLITE = "0.45"  # that pyproject.toml admits: of LLVM 20
 _LEVEL = 2
 
 

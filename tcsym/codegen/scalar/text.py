@@ -19,6 +19,7 @@ WEIGHTS = (  # metadata that branches and loads refer to
     '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}\n'
     "!2 = !{i32 1}"
 )
+N_WEIGHTS = 3
 
 
 class OpenLoop(Struct):
