@@ -41,7 +41,7 @@ FIELDS = (
     *("launches", "allocations", "frees", "waits", "modules", "memsets", "orders", "depth"),
     *("stream", "shared_bytes", "blocks", "threads", "device", "allowed", "together"),
     *("graphs", "instances", "updates", "drops", "copies"),
-    *("capability", "fail_launch", "is_noop", "devices"),
+    *("capability", "fail_launch", "fail_capture", "is_noop", "devices"),
 )
 
 

@@ -80,7 +80,7 @@ static struct {
     int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
     int64_t stream, shared_bytes, blocks, threads, device, allowed, together;     /* of a last launch */
     int64_t graphs, instances, updates, drops, copies;                             /* counts */
-    int64_t capability, fail_launch, is_noop, devices;                            /* set by tests */
+    int64_t capability, fail_launch, fail_capture, is_noop, devices;              /* set by tests */
 } seen = {.capability = 80, .devices = DEVICES};
 static _Thread_local intptr_t stack[MOST_DEPTH];
 static _Thread_local int depth;
@@ -311,6 +311,8 @@ Result cuStreamCreate(void **stream, unsigned flags) {
     static intptr_t next = 0x2000;
     if (is_refused())
         return CAPTURED;
+    if (seen.fail_capture == 1)
+        return OUT_OF_MEMORY;
     return *stream = (void *)((next += 16) | (flags & 1)), OK;
 }
 Result cuStreamDestroy_v2(void *stream) { return OK; }
@@ -346,6 +348,8 @@ Result cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, void *
 Result cuStreamBeginCapture_v2(void *stream, int how) {
     static int64_t next;
     Capture *c = captures;
+    if (seen.fail_capture == 2)
+        return OUT_OF_MEMORY;
     while (c->graph)
         c++;
     if (!stream || capture_on(stream))

@@ -220,6 +220,37 @@ def test_steps_are_launched_as_a_graph(cuda: Driver) -> None:
     assert cuda.drops > before  # with the code
 
 
+def capture_mode(cuda: Driver) -> int:
+    """Of this thread: 0 as it begins."""
+    exchange, mode = cuda._library.cuThreadExchangeStreamCaptureMode, ctypes.c_int(0)
+    assert exchange(ctypes.byref(mode)) == 0
+    found = mode.value
+    assert exchange(ctypes.byref(mode)) == 0
+    return found
+
+
+@pytest.mark.parametrize("fails", [1, 2], ids=["stream", "capture"])
+def test_a_graph_that_cannot_be_made_leaves_the_thread_as_it_was(cuda: Driver, fails: int) -> None:
+    """What another library calls in this thread is refused as before while a graph is captured."""
+    text = """def steps(float(T,B) X) -> (float(T+1,B) S) {
+      S(0,n) = 0
+      for t in T { M max=! S(t,n)  S(t+1,n) = S(t,n) * 0.5 + X(t,n) + M }
+    }"""
+    options = tc.Options(plan="LaunchSteps")
+    steps, x = tc.define(text, target="cuda", options=options).steps, random(6, 40)
+    given = Memory(x)
+    before = cuda.launches
+    steps(given)
+    assert cuda.launches - before >= 6
+    cuda.fail_capture = fails
+    with pytest.raises(MemoryError):
+        steps(given)
+    assert capture_mode(cuda) == 0
+    cuda.fail_capture, before = 0, cuda.graphs
+    same(steps(given), steps.reference(x))
+    assert cuda.graphs == before + 1 and capture_mode(cuda) == 0
+
+
 def host_of(x: Memory) -> Any:
     import pycuda.driver as drv
 
