@@ -198,7 +198,8 @@ class Reverse(Struct):
             r, c, d = c.read, c.times(times), d.times(times)
             if is_constant(c.gradient, 0):
                 continue
-            term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
+            known = extents | (self._subscripted((c.gradient,)) if s.given else {})
+            term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, known)
             if found is not None and found.winner:
                 term = replace(term, won=won(term, d, found, self.maps, self.names))
             self._contribute(term)
@@ -224,10 +225,14 @@ class Reverse(Struct):
 
     def _extents(self, s: Statement) -> dict[str, Index]:
         """Of index variables that subscript what is read at every point of `s`."""
+        return self._subscripted((s.value, *s.read_positions)) if s.given else {}
+
+    def _subscripted(self, evaluated: Sequence[Expr]) -> dict[str, Index]:
+        """Extents of index variables that subscript what is read for all of these."""
         found: dict[str, Index] = {}
-        evaluated = (s.value, *s.read_positions) if s.given else ()
         for r in (r for e in evaluated for r in certain_reads(e)):
-            found |= extents_of(r.subscripts, self.single.tensors[r.tensor].shape)
+            tensor = self.single.tensors.get(r.tensor)
+            found |= {} if tensor is None else extents_of(r.subscripts, tensor.shape)
         return found
 
     def _is_wanted(self, r: Read) -> bool:

@@ -141,12 +141,14 @@ class _Solving(Struct):
         del self.open[r.variable]
         self.left[d] = var(r.variable)
         inside = r.lower == ZERO and is_at_least(self.shape[d] - r.upper, 0, {})
+        if self.term.given and self.term.guard == TRUTH:  # as the call checks for what is read
+            inside = is_at_least(r.lower, 0, {}) and r.lower.variables() <= self.sizes
         if inside and r.upper.variables() <= self.sizes:
             upper = r.upper
             if r.reduced and not is_at_least(upper, 0, {}):
                 upper = maximum(upper, 0)  # what goes to the left may not be negative
             self.ranges[r.variable] = replace(r, upper=upper, reduced=False)
-            self.whole = self.whole and r.upper == self.shape[d]
+            self.whole = self.whole and r.lower == ZERO and r.upper == self.shape[d]
         else:
             self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
             self._within(var(r.variable), r)

@@ -244,6 +244,15 @@ RAGGED = {
     "products": "double(5) X) -> (Y) { Y(b) *=! X(j) where j in 0:at(b) }",
     "longer": "double(9) W, double(5) X) -> (double(B-1) Y) "
     "{ Y(b) +=! W(b) * X(j) where j in at(b):at(b+1) }",
+    "pairs of a row": "double(5) X, double(9) w) -> (double(B-1) Y) "
+    "{ Y(b) +=! X(j) * X(k) * w(b) where j in at(b):at(b+1), k in j:at(b+1) }",
+    "pairs under a guard": "double(5) X) -> (double(B-1) Y) "
+    "{ Y(b) +=! j < k ? X(j) * X(k) : 0.0 where j in at(b):at(b+1), k in at(b):at(b+1) }",
+    "pairs of what is padded": "int32(5) no, double(5) X, double(4) w) -> (double(B-1) Y) "
+    "{ Y(b) +=! no(j) >= 0 ? X(j) * w(no(j)) * X(k) : 0.0 "
+    "where j in at(b):at(b+1), k in at(b):at(b+1) }",
+    "steps over pairs": "double(5) X) -> (double s) { s = double(1.0) for b in B-1 { "
+    "c +=! X(j) * X(k) * s where j in at(b):at(b+1), k in at(b):at(b+1) s = s * 0.5 + c } }",
     "steps": "double(5) X, double a) -> (double s) { s = a for t in B "
     "{ c +=! X(j) * s where j in 0:at(t) s = s * 0.5 + c } }",
 }
@@ -323,6 +332,8 @@ def test_gradients_of_ragged_ranges(name: str) -> None:
     given |= {"at": np.array([0, 2, 2, 5], np.int32)}
     if "id" in given:
         given["id"] = np.array([1, 3, 1, 0, 2], np.int32)
+    if "no" in given:
+        given["no"] = np.array([1, -1, 1, -100, 2], np.int32)
     assert disagreement(text, {"B": 4}, arrays=given) == ""
 
 
