@@ -26,6 +26,7 @@ from tcsym.differentiate.algebra import (
     with_reads,
 )
 from tcsym.differentiate.chain import Contribution, contributions
+from tcsym.differentiate.conditions import index_of
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.terms import Term
 from tcsym.differentiate.witness import Witness
@@ -54,6 +55,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.values import substitute
 from tcsym.types import DType
 
 Places = Mapping[str, Expr]  # of variables: what they are
@@ -71,12 +73,21 @@ def won(
     kept = tuple([r for r in term.domain if not r.reduced])
     if any((r.lower.variables() | r.upper.variables()) & found.winner.keys() for r in kept):
         return None
+    known = {v: i for v, e in found.winner.items() if (i := index_of(e)) is not None}
+    places = {v: e for v, e in found.winner.items() if v not in known}
+
+    def at(e: Expr) -> Expr:
+        return _at(with_indices(e, known), places)
+
+    def subscript(e: Subscript) -> Subscript:
+        return _subscript_at(substitute(e, known), places) if isinstance(e, Index) else at(e)
+
     try:
         return replace(
             term,
-            subscripts=tuple([_subscript_at(e, found.winner) for e in term.subscripts]),
-            value=_computed(_at(whole.gradient, found.winner), maps, names),
-            guard=both(found.exists, _at(whole.guard, found.winner)),
+            subscripts=tuple(map(subscript, term.subscripts)),
+            value=_computed(at(whole.gradient), maps, names),
+            guard=both(found.exists, at(whole.guard)),
             domain=kept,
             given=(),
             alone=True,

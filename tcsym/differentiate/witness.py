@@ -93,13 +93,17 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
         last = prod([n for n in counts if n]) - 1 + (reduced[0].lower if len(counts) == 1 else ZERO)
         at = Binary("min", at, converted(index_value(last), dtype_of(at)), dtype_of(at))
     if len(reduced) == 1:
-        return {reduced[0].variable: at}
+        r = reduced[0]
+        return {r.variable: index_value(r.lower) if counts == [1] else at}
     if not s.is_box:
         first, second = reduced
         return {first.variable: _part("div", at, _PAIR), second.variable: _part("mod", at, _PAIR)}
     found: dict[str, Expr] = {}
     for r in reversed(reduced):
         n = r.upper - r.lower
+        if n == ONE:
+            found[r.variable] = index_value(r.lower)
+            continue
         value = at if r is reduced[0] else _part("mod", at, n)
         at = _part("div", at, n)
         lower = converted(index_value(r.lower), dtype_of(at))
@@ -109,8 +113,6 @@ def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
 
 
 def _part(op: Literal["div", "mod"], rank: Expr, n: Index) -> Expr:
-    if n == ONE:
-        return rank if op == "div" else Const(0, dtype_of(rank))
     return Binary(op, rank, converted(index_value(n), dtype_of(rank)), dtype_of(rank))
 
 

@@ -81,6 +81,8 @@ def test_windows_of_what_was_computed_get_a_gradient_as_a_whole() -> None:
 
 WINNERS = {
     "two ranges": "Y(i) max=! X(j,k) * W(i,j) where i in 0:3, j in 0:2, k in 0:4",
+    "of one": "Y(i) max=! X(j,k) * W(i,j) where j in 1:2, k in 0:1",
+    "of one in one": "Y(i) max=! X(j,2*i+k) * W(i,j) where j in 0:1, k in 0:M, i in 0:1",
     "two symbols": "Y(i) max=! X(j,k) * W(i,j) where j in 0:N",
     "three symbols": "Y max=! X(j,k) * W(i,j) where j in 0:N",
     "from one on": "Y(i) min=! X(j,k) * W(i,j) where j in 1:N, k in 2:M",
