@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Item, Program, statements
-from tcsym.index.expr import var
+from tcsym.index.expr import condition_variables, var
 from tcsym.network.steps import sizes_in, touched, with_hash
 from tcsym.network.storage import element_bytes, typical
 
@@ -64,7 +64,7 @@ def residual(program: Program, constants: Sequence[str]) -> Residual:
         size_parameters=(),
         tensors=tuple(tensors),
         body=early,
-        checks=(),
+        checks=tuple(c for c in program.checks if condition_variables(c.condition) <= used),
     )
     return Residual(with_hash(calls), with_hash(binding), tuple(t.name for t in held))
 
