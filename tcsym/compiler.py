@@ -105,7 +105,10 @@ class Lowering(Struct):
         return self.program if k == 1 else reorder_chains(self.program, k - 1)
 
     def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
-        """whole: with the code for what few sizes need."""
+        """whole: with the code for what few sizes need. Errors: OptionError for an unknown plan."""
+        from tcsym.schedule.wanted import require_plans
+
+        require_plans(self.options)
         given = scheduled.kernel, self.target, self.options, whole
         if self.wide:
             return self.timed("map", lambda: self.backend.plain(scheduled.kernel, self.target))
@@ -134,7 +137,7 @@ class Unfinished:
         mapped = stages.mapped(scheduled, whole)
         self._left_out = left_out_of_call(mapped.kernel)
         self.sizes = mapped.kernel.sizes
-        self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
+        self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes, mapped.warnings
         self._held = held_bytes(mapped.kernel)
         self._code = stages.begun(mapped)
         loops = sum(isinstance(x, Loop) for x, _ in walk(mapped.kernel.body))
@@ -184,7 +187,7 @@ class Unfinished:
 
     def compiled(self) -> Compiled:
         """What there is. Without some of its modules a call of other sizes would miss a task."""
-        code, (arguments, fallbacks, notes) = self._code, self._about
+        code, (arguments, fallbacks, notes, warnings) = self._code, self._about
         return Compiled(
             object_code=code.archive(),
             sizes=self.sizes,
@@ -194,6 +197,7 @@ class Unfinished:
             private_bytes=code.private_bytes,
             fallbacks=fallbacks,
             notes=notes,
+            warnings=warnings,
             milliseconds=tuple(self._stages.milliseconds.items()),
             left_out=self._left_out,
             device_code=code.device_code,
@@ -279,7 +283,8 @@ def explain_stage(
         return kernel_text(scheduled.kernel)
     mapped = stages.mapped(scheduled)
     if stage == "plan":
-        return choices_text(mapped.choices, mapped.kernel.sizes)
+        warnings = "".join(f"# {text}\n" for text in mapped.warnings)
+        return warnings + choices_text(mapped.choices, mapped.kernel.sizes)
     if stage == "mapped":
         notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
         return "\n".join([*notes, kernel_text(mapped.kernel)])

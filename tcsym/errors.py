@@ -207,8 +207,8 @@ class TargetError(TCError, NotImplementedError):
 class TCWarning(UserWarning):
     """A text says something that its author may not mean (docs/errors.md#warnings).
 
-    kind: "division", "narrow", "range", "literal", or "copies", of a derivative.
-    line, column: where in the text, from 1.
+    kind: "division", "narrow", "range", "literal"; "copies", of a derivative; "plan", of options.
+    line, column: where in the text, from 1; 0 for options.
     hint: how to say what is meant. `str(warning)` shows the line of the text, too.
     """
 

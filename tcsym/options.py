@@ -65,7 +65,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
     plan: the plan that nests get wherever it can be carried out, whatever is said to be quicker, by
         the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the second that is
         proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest that is not
-        offered it, or `""`: as sizes say.
+        offered it, or `""`: as sizes say; if none is, `TCWarning` tells what they are offered.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
         another value of a field that says how it is tiled, packed or unrolled.
     vectorize, parallelize: allow vector loops, threads.
@@ -139,6 +139,12 @@ class Options(Struct, frozen=True, metaclass=_Named):
             return self
         own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
         return replace(self, **own, nests=())
+
+    @property
+    def plans(self) -> tuple[str, ...]:
+        """Those that are asked for, each once."""
+        of_nests = [str(value) for _, name, value in self.nests if name == "plan"]
+        return tuple(name for name in dict.fromkeys([self.plan, *of_nests]) if name)
 
     @property
     def limits(self) -> Options:

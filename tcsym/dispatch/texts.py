@@ -59,5 +59,6 @@ def _version(version: Version, in_full: bool) -> Iterator[str]:
         yield from (f"  {note}" for note in version.padding.notes)
     for variant in version.variants.made:
         yield f"  {VariantStats.of(variant.layouts, variant.compiled)}"
+        yield from (f"    warning: {text}" for text in variant.compiled.warnings)
         yield from (f"    fall-back: {text}" for text in variant.compiled.fallbacks)
         yield from (f"    {note}" for note in variant.compiled.notes)

@@ -68,6 +68,10 @@ def checked_options(options: object) -> Options:
     """Errors: OptionError."""
     if not isinstance(options, Options):
         raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
+    if options.plans:
+        from tcsym.schedule.wanted import require_plans  # loads what compiles
+
+        require_plans(options)
     return options
 
 

@@ -7,12 +7,14 @@ serves everything new. Compilation is serialised in the process; a fork waits fo
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.errors import TCError, TCWarning
 from tcsym.ir.compiled import BINDING, LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
@@ -40,6 +42,12 @@ at_fork(
     after_in_parent=_compiling.release,
     after_in_child=_compiling.release,
 )
+
+
+def _warn(compiled: Compiled) -> None:
+    """Of what options ask for in vain, also where the code was kept."""
+    for text in compiled.warnings:
+        warnings.warn(TCWarning("plan", TCError(text)), stacklevel=2)
 
 
 def layout_of(view: View) -> Layout:
@@ -232,6 +240,7 @@ class Variants:
             self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
+            _warn(found)
             self.stats.note(layouts, found)
             return self._loaded(layouts, found)
         return self._begun(target, layouts, whole, asked)
@@ -245,6 +254,7 @@ class Variants:
         begun = begin_program(self.plan.program, target, *given, whole=whole, wide=self.wide)
         if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
             begun = begin_program(self.plan.program, target, *given, whole=True)
+        _warn(begun.compiled())
         noted = [self.stats.note(layouts, begun.compiled())]
 
         def grown(compiled: Compiled, is_all: bool) -> None:

@@ -70,14 +70,17 @@ from tcsym.schedule.version.unit_windows import (
     unit_view,
     without_unit_loops,
 )
+from tcsym.schedule.wanted import offered_in, unmet
 from tcsym.target.machine import Machine
 
 
 class Mapped(Struct, frozen=True):
-    """`choices`: the plans of all nests, at which sizes, and why not better ones."""
+    """`choices`: the plans of all nests, at which sizes, and why not better ones. warnings: plans
+    that options ask for and no nest is offered."""
 
     kernel: Kernel
     choices: tuple[Choice | Note, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,7 +95,8 @@ def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = Fa
     """
     mapped = _mapped(in_quotients(kernel), machine, options, whole)
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
-    return Mapped(_verified(in_sizes(mapped.kernel, kernel)), choices)
+    warnings = unmet(options, offered_in(choices))
+    return Mapped(_verified(in_sizes(mapped.kernel, kernel)), choices, warnings)
 
 
 def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> Mapped:

@@ -55,7 +55,7 @@ from tcsym.schedule.device.plan import (
     ThreadSteps,
     Version,
 )
-from tcsym.schedule.device.propose import offered, versions
+from tcsym.schedule.device.propose import offered, offered_names, versions
 from tcsym.schedule.device.scatter import at_once, in_copies, owned, scatter_of, sorted_terms
 from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
@@ -72,6 +72,7 @@ from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
 from tcsym.schedule.version.unit_windows import without_unit_loops
 from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.wanted import unmet
 from tcsym.target.machine import Machine
 
 V = TypeVar("V", Version, Stepped)
@@ -104,12 +105,14 @@ def map_gpu(
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
+        unmet(host.options, host.offered),
     )
 
 
 class _Host(Struct):
     """Host code around grids. on_threads: the loops that threads stand for. n_nests: that
-    have chosen so far, as `Options.nests` counts them. stays: blocks that stay run the grids."""
+    have chosen so far, as `Options.nests` counts them. stays: blocks that stay run the grids.
+    offered: names of plans, by nest, where a plan is asked for."""
 
     kernel: Kernel
     machine: Machine
@@ -120,6 +123,7 @@ class _Host(Struct):
     choices: list[Choice] = field(default_factory=list)
     n_nests: int = 0
     stays: bool = False
+    offered: dict[str, list[str]] = field(default_factory=dict)
 
     def node(self, n: Node) -> Node:
         """Host code around the grids of `n`."""
@@ -189,6 +193,7 @@ class _Host(Struct):
         found = ways(self.kernel, n, self.machine)
         wanted = self.options.of_nest(self.n_nests).plan
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
+        self.offered.setdefault(n.variable, []).extend(x.plan.name for x in found)
         self.n_nests += len(found) > 1
         before, told = self.choices, list[Taken]()
 
@@ -250,7 +255,11 @@ class _Host(Struct):
 
     def grids(self, top: Loop) -> Node:
         """The versions of the nest, side by side."""
-        everything = offered(nest_of(self.kernel, top), self.machine) if self.tells_all else ()
+        nest = nest_of(self.kernel, top)
+        everything = offered(nest, self.machine) if self.tells_all else ()
+        if self.options.plans:
+            names = offered_names(nest, self.machine, self.stays)
+            self.offered.setdefault(top.variable, []).extend(names)
         taken: list[Taken] = []
 
         def grid(copy: Loop, v: Version) -> Node:

@@ -126,6 +126,13 @@ def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     return _usable(nest, machine, _all(nest, machine))
 
 
+def offered_names(nest: Nest, machine: Machine, stays: bool) -> list[str]:
+    """Of the plans that `versions` gives to who asks for them."""
+    everything = _all(nest, machine, stays)
+    found = _usable(nest, machine, everything, stays) if stays else everything
+    return [v.plan.name for v in found]
+
+
 def _usable(
     nest: Nest, machine: Machine, found: Sequence[Version], stays: bool = False
 ) -> tuple[Version, ...]:
