@@ -129,7 +129,7 @@ class OfNvptx:
         if held.dtype is DType.FLOAT32:
             factors = [as_bits(code, x, 32).typed for x in (*held.left, *held.right)]
         else:
-            short = [to_exact_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
+            short = [to_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
             pairs = [_pair(code, *short[k : k + 2]) for k in range(0, len(short), 2)]
             if held.dtype is DType.FLOAT16:
                 pairs = [code.convert("bitcast", x, "<2 x half>") for x in pairs]
@@ -178,14 +178,6 @@ def _several(f: Function, kind: str, count: int, name: str, *arguments: str) -> 
 def _shuffled(context: Context, value: Val, lane: Val) -> Val:
     given = _ALL, value.typed, lane.typed, f"i32 {WARP - 1}"
     return Val(context.function.call("i32", "llvm.nvvm.shfl.sync.idx.i32", *given), "i32")
-
-
-def to_exact_bits(code: Code, a: Val, dtype: DType) -> Val:
-    """The 16 bits of a float32 that has a value of the short type: nothing is rounded."""
-    if dtype is not DType.BFLOAT16:
-        return to_bits(code, a, dtype)
-    bits = code.convert("bitcast", a, "i32")
-    return code.convert("trunc", code.binary("lshr", bits, constant(16, "i32")), "i16")
 
 
 def _elements(code: Code, word: Val, dtype: DType) -> list[Val]:

@@ -126,6 +126,22 @@ def test_blocks_that_wait_for_each_other() -> None:
     assert used.registers <= 128 and (used.spills, used.stack) == (0, 0)
 
 
+HALVES = {"bfloat16": "cvt.rn.bf16", "float16": "cvt.rn.f16"}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_short_numbers_are_made_by_one_instruction(dtype: str) -> None:
+    """Or two of them by one. What is only moved is not converted."""
+    arguments = f"{dtype}(N,M) A, {dtype}(N,M) B"
+    text = f"def f({arguments}) -> (C) {{ C(i,j) = A(i,j) * B(i,j) + 1.0 }}"
+    ptx = tc.define(text, target="cuda:sm_80").f.explain("ptx")
+    single, pairs = (ptx.count(f"{HALVES[dtype]}{x}.f32") for x in ("", "x2"))
+    assert single + 2 * pairs == ptx.count("add.rn.f32") > 1
+    assert "setp.nan" not in ptx and "32767" not in ptx
+    text = f"def f({dtype}(N,M) A) -> (C) {{ C(j,i) = A(i,j) }}"
+    assert ".f32" not in tc.define(text, target="cuda:sm_80").f.explain("ptx")
+
+
 def on_devices(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, device) for name in names for device in ("sm_80", "sm_90a")]
 
