@@ -109,8 +109,14 @@ def through_steps(plan: str) -> tc.Options:
     return tc.Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", plan)))
 
 
-@pytest.mark.parametrize("plan", ["BlockRows:32x8", "BlockRows:128x1", "BlockRows:32x8x8"])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.filterwarnings("error::tcsym.TCWarning")  # each is offered what it asks for
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        *((name, plan) for name in ROWS for plan in ("BlockRows:32x8", "BlockRows:128x1")),
+        *((name, "BlockRows:32x8x8") for name in ("forward", "meeting")),
+    ],
+)
 def test_threads_share_rows_through_all_steps(name: str, plan: str) -> None:
     kernel = tc.define(ROWS[name], target="cuda:twin", options=through_steps(plan))[name]
     for sizes in SIZES:
