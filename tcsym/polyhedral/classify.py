@@ -66,7 +66,9 @@ def _behind_their_ranges(s: ScopStatement, order: list[str]) -> list[str]:
 def moving(s: ScopStatement) -> frozenset[str]:
     """Iterators that the positions of a scattered statement depend on, by their ranges too, and
     those that other ranges use: in front of a position is said whether it has points. What is read
-    for ranges is not known there."""
+    for ranges is not known there. None of any other statement."""
+    if all(r.at is None for r in s.ranges):
+        return frozenset()
     given = {g.name for g in s.given}
     places = (variables_of(r.at) for r in s.ranges if r.at is not None)
     ragged = {r.variable for r in s.ranges if (r.lower.variables() | r.upper.variables()) & given}
