@@ -144,8 +144,8 @@ class _Batching(Rewriting):
             exists=(*s.exists, wide(there)),
         )
 
-    def expression(self, e: Expr) -> Expr:
-        made = super().expression(e)
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        made = super().changed(e, before)
         if not isinstance(made, Read) or made.tensor not in self.batched:
             return made
         front: tuple[Index | Expr, ...] = self.front

@@ -23,13 +23,14 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Unary,
-    children,
     dtype_of,
+    subexpressions,
 )
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate
 from tcsym.kernel.kernel import Kernel
 from tcsym.runtime.background import settle
+from tcsym.trees import preorder
 
 _ROUNDS = 10
 _ROUND_SECONDS = 0.02
@@ -138,8 +139,10 @@ def _are_known(bounds: Iterable[Index], sizes: Mapping[str, int]) -> bool:
 
 
 def _of_value(e: Expr) -> int:
-    counts = isinstance(e, Binary | Call | Unary) and dtype_of(e).is_float
-    return counts + sum(map(_of_value, children(e)))
+    counts = (
+        isinstance(x, Binary | Call | Unary) for x in subexpressions(e) if dtype_of(x).is_float
+    )
+    return sum(counts)
 
 
 def contraction(program: Program) -> str | None:
@@ -172,14 +175,20 @@ def contraction(program: Program) -> str | None:
 
 def _factors(e: Expr) -> list[Read] | None:
     """The reads whose product `e` is, in text order."""
-    match e:
-        case Read():
-            return [e]
-        case Binary("mul", a, b, dtype) if dtype.is_float:
-            left, right = _factors(a), _factors(b)
-            return None if left is None or right is None else left + right
-        case _:
+    found: list[Read] = []
+    for x in preorder(e, _operands):
+        if isinstance(x, Read):
+            found.append(x)
+        elif not _operands(x):
             return None
+    return found
+
+
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Binary("mul", a, b, dtype) if dtype.is_float:
+            return a, b
+    return ()
 
 
 def _variables(subscripts: Iterable[Index | Expr], letters: Mapping[str, str]) -> list[str] | None:

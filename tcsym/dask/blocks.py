@@ -26,7 +26,7 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
-    rebuilt,
+    rewritten,
     statements,
 )
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, var
@@ -316,7 +316,9 @@ class _Moved(Struct, frozen=True):
         return self.index(at) if isinstance(at, Index) else self.expression(at)
 
     def expression(self, e: Expr) -> Expr:
-        made = rebuilt(e, self.expression, self.index)
+        return rewritten(e, self._changed, self.index)
+
+    def _changed(self, made: Expr, _: Expr) -> Expr:
         if not isinstance(made, Read):
             return made
         subscripts = [

@@ -1,4 +1,4 @@
-"""Expressions of derivatives: made with constants folded, rebuilt with other indices and reads."""
+"""Expressions of derivatives: made with constants folded, changed in indices and reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tcsym.frontend.program import (
     Statement,
     Unary,
     dtype_of,
-    rebuilt,
+    rewritten,
 )
 from tcsym.frontend.rename import Kind, Rewriting
 from tcsym.index.expr import (
@@ -164,14 +164,17 @@ def converted(e: Expr, dtype: DType) -> Expr:
 
 def wide(e: Expr) -> Expr:
     """`e` with half types computed in float32, and nothing rounded to them in between."""
+    return rewritten(e, _wide)
+
+
+def _wide(e: Expr, _: Expr) -> Expr:
     dtype = dtype_of(e).accumulator
     match e:
         case Cast(x, to) if to.is_float:
-            return converted(wide(x), dtype)
+            return converted(x, dtype)
         case Read():
-            return converted(rebuilt(e, wide), dtype)
-    made = rebuilt(e, wide)
-    return made if dtype_of(made) is dtype else replace(made, dtype=dtype)
+            return converted(e, dtype)
+    return e if dtype_of(e) is dtype else replace(e, dtype=dtype)
 
 
 def index_value(e: Index) -> Expr:
@@ -271,11 +274,7 @@ def reads_replaced(item: Kind, f: Callable[[Read], Expr]) -> Kind:
 def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
     """`e` with what `f` has for each read; reads in its subscripts come first."""
 
-    def inner(x: Expr) -> Expr:
-        made = rebuilt(x, inner)
-        return f(made) if isinstance(made, Read) else made
-
-    return inner(e)
+    return rewritten(e, lambda x, _: f(x) if isinstance(x, Read) else x)
 
 
 def positions(s: Statement) -> tuple[Subscript, ...]:

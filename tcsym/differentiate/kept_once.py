@@ -38,7 +38,7 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     dtype_of,
-    rebuilt,
+    rewritten,
 )
 from tcsym.frontend.rename import Rewriting
 from tcsym.index.expr import Index, var
@@ -134,24 +134,24 @@ class _Sourced(Rewriting):
     ) -> None:
         self.sources, self.value = sources, value
 
-    def expression(self, e: Expr) -> Expr:
-        made = rebuilt(e, self.expression)
-        found = self.sources.get(e) if isinstance(e, Read) else None
-        if not found or not isinstance(made, Read):
-            return made
-        total: Expr = made
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        found = self.sources.get(before) if isinstance(before, Read) else None
+        if not found or not isinstance(e, Read):
+            return e
+        total: Expr = e
         for x in found:
-            value = self.value(x.write, made)
+            value = self.value(x.write, e)
             if x.always:
                 return value
-            total = select(self._at(truth(x.where), made), value, total)
+            total = select(_at(truth(x.where), e), value, total)
         return total
 
-    def _at(self, e: Expr, r: Read) -> Expr:
-        """A condition with the positions that `r` has in place of their names."""
-        if not isinstance(e, IndexValue):
-            return rebuilt(e, lambda x: self._at(x, r))
-        return _with_positions(e, r)
+
+def _at(condition: Expr, r: Read) -> Expr:
+    """A condition with the positions that `r` has in place of their names."""
+    return rewritten(
+        condition, lambda e, _: _with_positions(e, r) if isinstance(e, IndexValue) else e
+    )
 
 
 def _with_positions(e: IndexValue, r: Read) -> Expr:

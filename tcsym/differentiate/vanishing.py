@@ -35,6 +35,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import TRUE, ZERO, Index, Product, var
 from tcsym.index.values import substitute
+from tcsym.trees import Steps, leaves, walked
 
 _MOST_TERMS = 64  # a value of more is left alone
 
@@ -142,19 +143,23 @@ class Forms(Struct):
 
     def of(self, e: Expr) -> Terms:
         """Of a value of a floating type."""
+        return walked(self._of(e))
+
+    def _of(self, e: Expr) -> Steps[Terms]:
         match e:
             case Const(value, _) if abs(value) < float("inf"):
                 return _number(Fraction(value))
             case IndexValue(i, _):
                 return _of_index(i)
             case Cast(x, _) if dtype_of(x).is_float or _is_of_indices(x):
-                return self.of(x)
+                return (yield self._of(x))
             case Unary("neg", x, _):
-                return _times(self.of(x), _number(Fraction(-1)))
+                return _times((yield self._of(x)), _number(Fraction(-1)))
             case Binary(op, a, b, dtype) if op in _OPERATIONS and (
                 dtype.is_float or (op != "div" and _is_of_indices(e))
             ):
-                left, right = self.of(a), self.of(b)
+                left = yield self._of(a)
+                right = yield self._of(b)
                 match op:
                     case "add":
                         return _added(left, right)
@@ -166,9 +171,9 @@ class Forms(Struct):
                         return _times(left, _inverse(right))
             case Select(c, a, b, _):
                 here: Terms = {frozenset([(_Holds(c), 1)]): Fraction(1)}
-                other = self.of(b)
+                other = yield self._of(b)
                 less = _times(other, _number(Fraction(-1)))
-                return _added(_times(here, _added(self.of(a), less)), other)
+                return _added(_times(here, _added((yield self._of(a)), less)), other)
             case Read(tensor, subscripts):
                 known = self._of_tensor(tensor)
                 plain = [i for i in subscripts if isinstance(i, Index)]
@@ -191,12 +196,14 @@ def forms_of(items: Iterable[Item]) -> Forms:
 
 
 def _is_of_indices(e: Expr) -> bool:
+    return all(isinstance(x, IndexValue | Const) for x in leaves(e, _terms))
+
+
+def _terms(e: Expr) -> tuple[Expr, ...]:
     match e:
-        case IndexValue() | Const():
-            return True
         case Binary("add" | "sub" | "mul", a, b):
-            return _is_of_indices(a) and _is_of_indices(b)
-    return False
+            return a, b
+    return ()
 
 
 # ---- sums of products

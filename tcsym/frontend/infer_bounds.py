@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tcsym.frontend.affine import as_index
+from tcsym.frontend.affine import Meanings, as_index
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
     Interval,
@@ -210,7 +210,7 @@ def write_checks(
     s = placed.statement
     left = points_of(placed, Path(), left_only=placed.defines)
     positions = {var(v.name): v.at for v in s.positions}
-    guarded = Path() if adds is None else Path(Path().where(adds, True).condition)
+    guarded = Path() if adds is None else Path(Path().where(Meanings().of(adds), True).condition)
     all_points = points_of(placed, guarded)
     found = []
     for d, (e, extent) in enumerate(zip(s.subscripts, shape, strict=True)):

@@ -11,6 +11,7 @@ in subscripts, bounds and conditions is exact (`Index`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, assert_never
 
 from msgspec import Struct
@@ -18,7 +19,8 @@ from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index.expr import Condition, Index
-from tcsym.keyed import Keyed, are_equal, key_fields
+from tcsym.keyed import Keyed, key_fields
+from tcsym.trees import fold, preorder
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.
@@ -81,7 +83,9 @@ class Cast(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-class Unary(Struct, frozen=True):
+class Unary(Keyed, frozen=True):
+    aside: ClassVar[tuple[str, ...]] = ()
+
     op: Literal["neg", "not"]
     operand: Expr
     dtype: DType
@@ -118,11 +122,13 @@ class Compare(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-class Select(Struct, frozen=True):
+class Select(Keyed, frozen=True):
     """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated.
 
     `eager`: a pass has proved that both arms may be evaluated wherever the statement runs.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ()
 
     condition: Expr
     then: Expr
@@ -131,8 +137,10 @@ class Select(Struct, frozen=True):
     eager: bool = False
 
 
-class Call(Struct, frozen=True):
+class Call(Keyed, frozen=True):
     """A built-in on arguments of type `dtype` (a floating type), giving `dtype`."""
+
+    aside: ClassVar[tuple[str, ...]] = ()
 
     function: str
     args: tuple[Expr, ...]
@@ -386,15 +394,7 @@ class Program(Keyed, frozen=True):
     size_parameters: tuple[SizeParameter, ...] = ()
     constants: tuple[str, ...] = ()
 
-    # Trees may be deeper than Python can hash, compare and print.
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.sizes, self.free_sizes, self.tensors))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and (self is other or are_equal(self, other))
-
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # trees may be deeper than Python can print
         head = f"name={self.name!r}, sizes={self.sizes!r}, free_sizes={self.free_sizes!r}"
         return f"Program({head}, tensors={self.tensors!r})"
 
@@ -436,6 +436,10 @@ class Program(Keyed, frozen=True):
 # ---- traversal
 
 
+def same_index(i: Index) -> Index:
+    return i
+
+
 def children(e: Expr) -> tuple[Expr, ...]:
     """Direct subexpressions; for a read, its data-dependent subscripts."""
     match e:
@@ -456,34 +460,61 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def rebuilt(
-    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
+    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = same_index
 ) -> Expr:
     """`e` with `f` applied to its direct parts, and `of_index` to its index expressions."""
+    return with_children(e, [f(x) for x in children(e)], of_index)
+
+
+def with_children(
+    e: Expr, parts: Sequence[Expr], of_index: Callable[[Index], Index] = same_index
+) -> Expr:
+    """`e` with other direct parts, as `children` has them, and `of_index` of its index expressions;
+    itself if nothing changes."""
     match e:
         case Const():
             return e
         case IndexValue(i, _):
-            return replace(e, index=of_index(i))
+            new = of_index(i)
+            return e if new is i else replace(e, index=new)
         case Read(_, subscripts):
-            parts = [of_index(s) if isinstance(s, Index) else f(s) for s in subscripts]
-            return replace(e, subscripts=tuple(parts))
+            others = iter(parts)
+            made = [of_index(s) if isinstance(s, Index) else next(others) for s in subscripts]
+            return e if all(map(is_, made, subscripts)) else replace(e, subscripts=tuple(made))
         case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=f(x))
+            return e if parts[0] is x else replace(e, operand=parts[0])
         case Binary(_, a, b) | Compare(_, a, b):
-            return replace(e, left=f(a), right=f(b))
+            left, right = parts
+            return e if left is a and right is b else replace(e, left=left, right=right)
         case Select(c, a, b):
-            return replace(e, condition=f(c), then=f(a), orelse=f(b))
+            condition, then, orelse = parts
+            if condition is c and then is a and orelse is b:
+                return e
+            return replace(e, condition=condition, then=then, orelse=orelse)
         case Call(_, args):
-            return replace(e, args=tuple([f(x) for x in args]))
+            return e if all(map(is_, parts, args)) else replace(e, args=tuple(parts))
         case _:
             assert_never(e)
 
 
+def rewritten(
+    e: Expr,
+    change: Callable[[Expr, Expr], Expr],
+    of_index: Callable[[Index], Index] = same_index,
+    below: Callable[[Expr], Sequence[Expr]] = children,
+) -> Expr:
+    """`e` with each expression in it, inner ones first, replaced by what `change` has for it: of
+    what it is made of by now, and of what it was. below: `children`, or () where those stay."""
+
+    def value(x: Expr, parts: list[Expr]) -> Expr:
+        return change(with_children(x, parts or children(x), of_index), x)
+
+    return fold(e, below, value)
+
+
 def subexpressions(e: Expr) -> Iterator[Expr]:
     """`e` and all below it, parents first."""
-    yield e
-    for child in children(e):
-        yield from subexpressions(child)
+    return preorder(e, children)
 
 
 def reads(e: Expr) -> tuple[Read, ...]:

@@ -8,7 +8,6 @@ from typing import TypeVar, assert_never, cast
 from msgspec.structs import replace
 
 from tcsym.frontend.program import (
-    Binary,
     Expr,
     For,
     Given,
@@ -17,7 +16,7 @@ from tcsym.frontend.program import (
     Range,
     Read,
     Statement,
-    rebuilt,
+    rewritten,
 )
 from tcsym.frontend.resolved import (
     ResolvedFor,
@@ -104,20 +103,11 @@ class Rewriting:
         return self.index(at) if isinstance(at, Index) else self.expression(at)
 
     def expression(self, e: Expr) -> Expr:
-        if isinstance(e, Binary):
-            return self._chain(e)
-        made = rebuilt(e, self.expression, self.index)
-        return replace(made, tensor=self.name(made.tensor)) if isinstance(made, Read) else made
+        return rewritten(e, self.changed, self.index)
 
-    def _chain(self, e: Binary) -> Expr:
-        """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""
-        chain = [e]
-        while isinstance(chain[-1].left, Binary):
-            chain.append(chain[-1].left)
-        left = self.expression(chain[-1].left)
-        for node in reversed(chain):
-            left = replace(node, left=left, right=self.expression(node.right))
-        return left
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        """`e`, of which the parts are done; `before`: as it was."""
+        return replace(e, tensor=self.name(e.tensor)) if isinstance(e, Read) else e
 
 
 class Renaming(Rewriting):

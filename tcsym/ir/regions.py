@@ -153,7 +153,7 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
 
 def _region(name: str, loop: Loop, around: _Around, buffers: Mapping[str, Buffer]) -> Region:
     used = buffers_used(loop.body)
-    expressions = _expressions_used(loop.body, [buffers[b] for b in sorted(used)])
+    expressions = _expressions_used(loop, [buffers[b] for b in sorted(used)])
     names = frozenset[str]().union(*[e.variables() for e in expressions])
     outside = [(v, value) for v, value in around.variables.items() if v in names]
     numbers = tuple([v for v, value in outside if value is None])
@@ -167,15 +167,21 @@ def _region(name: str, loop: Loop, around: _Around, buffers: Mapping[str, Buffer
     )
 
 
-def _expressions_used(body: Node, buffers: list[Buffer]) -> list[Index]:
-    """All of the body, and sizes and strides of the buffers."""
+def _expressions_used(loop: Loop, buffers: list[Buffer]) -> list[Index]:
+    """All of the body, ends of the loop where they are not the launch's business, and sizes and
+    strides of the buffers."""
     found: dict[Index, None] = {}
 
     def index(e: Index) -> Index:
         found[e] = None
         return e
 
-    map_node(body, on_index=index)
+    map_node(loop.body, on_index=index)
+    match loop.kind:
+        case "grid":  # its threads run all iterations
+            found |= dict.fromkeys((loop.lower, loop.upper))
+        case "block":  # they count from its start
+            found[loop.lower] = None
     for b in buffers:
         for e in (*b.shape, *b.element_strides()):
             index(e)

@@ -56,6 +56,7 @@ from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
 from tcsym.sizes.context import Interval, Ranges, interval, ranges_of, simplified
 from tcsym.target.cpu import LINE_BYTES
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 
@@ -413,10 +414,12 @@ def _may_wrap(x: Compare) -> bool:
 
 
 def _scoped(v: Value, scope: _Scope) -> Iterator[tuple[Value, _Scope]]:
-    yield v, scope
-    inner = scope.reducing(v) if isinstance(v, HorizontalReduce) else scope
-    for child in value_children(v):
-        yield from _scoped(child, inner)
+    def below(at: tuple[Value, _Scope]) -> list[tuple[Value, _Scope]]:
+        x, around = at
+        inner = around.reducing(x) if isinstance(x, HorizontalReduce) else around
+        return [(child, inner) for child in value_children(x)]
+
+    return preorder((v, scope), below)
 
 
 def _own_variables(v: Value) -> frozenset[str]:

@@ -14,18 +14,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.affine import implied_condition
+from tcsym.frontend.affine import Meanings
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
-    Compare,
     Const,
     Expr,
     For,
     Given,
     If,
-    IndexValue,
     Item,
     Program,
     Range,
@@ -33,7 +30,7 @@ from tcsym.frontend.program import (
     Select,
     Statement,
     Tensor,
-    Unary,
+    children,
     dtype_of,
     reads,
 )
@@ -51,6 +48,7 @@ from tcsym.index.expr import (
 from tcsym.index.text import condition_text
 from tcsym.ir.loops import ReduceOp
 from tcsym.keyed import Keyed
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 Role = Literal["assign", "init", "update", "check"]
@@ -304,28 +302,19 @@ def _read_accesses(*values: Expr) -> tuple[Access, ...]:
 
 def guarded_reads(e: Expr, guard: Condition = TRUE) -> Iterator[tuple[Read, Condition]]:
     """Every read in `e` with the affine part of the conditions on the way to it (LANGUAGE C7)."""
-    match e:
-        case Const() | IndexValue():
-            return
-        case Read(_, subscripts):
-            yield e, guard
-            for gathered in subscripts:
-                if not isinstance(gathered, Index):
-                    yield from guarded_reads(gathered, guard)
-        case Cast(x, _) | Unary(_, x, _):
-            yield from guarded_reads(x, guard)
-        case Binary("and" | "or" as op, a, b, _):
-            yield from guarded_reads(a, guard)
-            yield from guarded_reads(b, all_of((guard, implied_condition(a, op == "and"))))
-        case Binary(_, a, b) | Compare(_, a, b):
-            yield from guarded_reads(a, guard)
-            yield from guarded_reads(b, guard)
-        case Select(c, a, b):
-            yield from guarded_reads(c, guard)
-            yield from guarded_reads(a, all_of((guard, implied_condition(c, True))))
-            yield from guarded_reads(b, all_of((guard, implied_condition(c, False))))
-        case Call(_, args):
-            for argument in args:
-                yield from guarded_reads(argument, guard)
-        case _:
-            assert_never(e)
+    meanings = Meanings()
+
+    def below(at: tuple[Expr, Condition]) -> list[tuple[Expr, Condition]]:
+        x, around = at
+        guards = [around] * max(3, len(children(x)))
+        match x:
+            case Binary("and" | "or" as op, a):
+                guards[1] = all_of((around, meanings.of(a).known(op == "and")))
+            case Select(c):
+                known = meanings.of(c)
+                guards[1:] = (all_of((around, known.known(holds))) for holds in (True, False))
+        return list(zip(children(x), guards))
+
+    for x, around in preorder((e, guard), below):
+        if isinstance(x, Read):
+            yield x, around

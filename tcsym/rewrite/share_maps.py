@@ -14,9 +14,10 @@ from tcsym.frontend.program import (
     Range,
     Read,
     Statement,
+    children,
     dtype_of,
     reads,
-    rebuilt,
+    rewritten,
     statements,
 )
 from tcsym.index.expr import Index, var
@@ -72,7 +73,10 @@ def _points(s: Statement) -> frozenset[Range]:
 
 def _reading(e: Expr, s: Statement) -> Expr:
     """`e`, with what `s` stored in the place of its value."""
-    if e == s.value:
-        unchecked = (False,) * len(s.subscripts)
-        return Read(s.target, s.subscripts, dtype_of(e), unchecked, span=s.span)
-    return e if isinstance(e, Read) else rebuilt(e, lambda x: _reading(x, s))
+    unchecked = (False,) * len(s.subscripts)
+    read = Read(s.target, s.subscripts, dtype_of(s.value), unchecked, span=s.span)
+    return rewritten(
+        e,
+        lambda x, before: read if before == s.value else x,
+        below=lambda x: () if x == s.value or isinstance(x, Read) else children(x),
+    )

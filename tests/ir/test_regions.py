@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tcsym.frontend.program import Binary, Const, Read
-from tcsym.index.expr import Index, ceildiv, eq, minimum, of_atom, var
+from tcsym.index.expr import Index, ceildiv, eq, index, minimum, of_atom, var
 from tcsym.ir.loops import (
     THREADS,
     Allocate,
@@ -90,6 +90,15 @@ def test_a_region_receives_what_its_body_uses_and_no_more() -> None:
     assert region.numbers == ("N", "K")  # of strides and shapes
     (region,) = outlined(task(upper=K)).regions
     assert (region.pointers, region.numbers) == (("A",), ("N",))  # the host knows the bounds
+
+
+def test_grids_receive_their_ends_and_blocks_their_start() -> None:
+    body = Store("A", (var("j"),), ONE)
+    threads = Loop("j", ZERO, index(8), body, "thread", "parallel")
+    (region,) = outlined(Loop("i", K, S, Loop("b", ZERO, N, threads, "block"), "grid")).regions
+    assert set(region.numbers) == {"N", "K"}
+    (region,) = outlined(Loop("b", K, N + 1, threads, "block", "parallel")).regions
+    assert set(region.numbers) == {"N", "K"}
 
 
 def test_variables_come_from_the_outside_in() -> None:

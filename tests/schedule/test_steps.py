@@ -173,3 +173,17 @@ def test_blocks_that_stay_are_shown_to_people() -> None:
     options = tc.Options(plan="GridSteps")
     text = tc.define(GATED, target="cuda:sm_80", options=options).gated.explain("cuda")
     assert "grid_sync(arrived" in text and "+= gridDim.x)" in text and ", cooperative>>>" in text
+
+
+@pytest.mark.parametrize("steps", ["S", "1:S", "R:S+1", "min(R,S):S%R+2"])
+@pytest.mark.parametrize("rows", ["1:N", "R:N", "0:N-R"])
+def test_sizes_that_only_bound_loops_are_known_on_the_device(steps: str, rows: str) -> None:
+    text = f"""def f(inout float(N) u, size S, size R) -> () {{
+      for s in {steps} {{ u(i) = u(i) + 0.5*u(max(i-1,0)) where i in {rows} }}
+    }}"""
+    kernel = tc.define(text, target="cuda:twin").f
+    for n_steps in (0, 3):
+        found, want = (np.arange(10, dtype=np.float32) for _ in range(2))
+        kernel(found, n_steps, 2)
+        kernel.reference(want, n_steps, 2)
+        np.testing.assert_allclose(found, want, 1e-6)

@@ -45,6 +45,7 @@ from tcsym.index.expr import Condition, Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value, value_dtype
 from tcsym.ir.traverse import subvalues
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 
@@ -242,9 +243,11 @@ def _all_of(conditions: list[Expr]) -> Expr:
 
 
 def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Binary) and condition.op == "and":
-        return [*_conjuncts(condition.left), *_conjuncts(condition.right)]
-    return [condition]
+    return list(leaves(condition, _both_sides))
+
+
+def _both_sides(e: Expr) -> tuple[Expr, ...]:
+    return (e.left, e.right) if isinstance(e, Binary) and e.op == "and" else ()
 
 
 def _must_guard(context: Context, v: Value) -> bool:

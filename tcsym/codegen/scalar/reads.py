@@ -21,6 +21,7 @@ from tcsym.frontend.program import Expr, Read, children, dtype_of, position_name
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Buffer
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 Evaluate = Callable[[Context, Expr], Val]
@@ -91,9 +92,8 @@ def _names(r: Read) -> frozenset[str]:
 
 
 def _reads_below(e: Expr) -> list[Read]:
-    if isinstance(e, Read):
-        return [e]
-    return [r for c in children(e) for r in _reads_below(c)]
+    found = leaves(e, lambda x: () if isinstance(x, Read) else children(x))
+    return [x for x in found if isinstance(x, Read)]
 
 
 # ---- checks

@@ -9,7 +9,11 @@ two or three: it chooses numbers of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from math import prod
 
 from msgspec import Struct, field
@@ -42,6 +46,7 @@ from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children, walk
 from tcsym.schedule.analysis.access import linear_coefficient
 from tcsym.target.machine import Machine
+from tcsym.trees import fold
 from tcsym.types import DType
 
 PER_CYCLE = 16
@@ -204,29 +209,33 @@ class _Instructions(Struct, frozen=True):
             return cost + self._access(buffer, n.subscripts, _STORE, used | written)
         v = n.value
         fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
-        cost, used = self._together(value_children(v) if fused else (v,))
+        cost, used = _together(map(self._value, value_children(v) if fused else (v,)))
         used |= written
         cost += PLAIN * self._times(buffer.dtype, used)
         for touch in (PLAIN, _STORE):
             cost += self._access(buffer, n.subscripts, touch, used)
         return cost + (0 if any(x.variable in written for x in self.tile) else _WAIT)
 
-    def _together(self, values: Iterable[Value]) -> tuple[int, frozenset[str]]:
-        parts = [self._value(x) for x in values]
-        return sum(c for c, _ in parts), frozenset[str]().union(*(used for _, used in parts))
-
     def _value(self, v: Value) -> tuple[int, frozenset[str]]:
         """Its cost, and the variables on which it depends. Nothing for what was computed before."""
-        if v in self.seen:
-            return 0, self.seen[v]
+        return fold(v, self._below, self._of_parts)
+
+    def _below(self, v: Value) -> tuple[Value, ...]:
         if isinstance(v, Shuffle):
             raise not_on_a_cpu(v)
+        return () if v in self.seen or isinstance(v, HorizontalReduce) else value_children(v)
+
+    def _of_parts(
+        self, v: Value, parts: Sequence[tuple[int, frozenset[str]]]
+    ) -> tuple[int, frozenset[str]]:
+        if v in self.seen:
+            return 0, self.seen[v]
         if isinstance(v, HorizontalReduce):
             lanes = Copies(v.variable, v.width, True)
             inside = replace(self, tile=(*self.tile, lanes))
             cost, used = inside._value(v.value)
             return cost + _ACROSS * self._times(v.dtype, used - {v.variable}), used
-        cost, used = self._together(value_children(v))
+        cost, used = _together(parts)
         match v:
             case IndexValue(i):
                 used |= i.variables()
@@ -329,3 +338,8 @@ def _without(total: Index, loops: tuple[Loop, ...], known: frozenset[str]) -> In
 def _increasing(e: Index) -> Index:
     """`e` without what it subtracts: extents are differences."""
     return Index(tuple((atom, c) for atom, c in e.terms if c > 0), max(0, e.constant))
+
+
+def _together(parts: Iterable[tuple[int, frozenset[str]]]) -> tuple[int, frozenset[str]]:
+    parts = tuple(parts)
+    return sum(c for c, _ in parts), frozenset[str]().union(*(used for _, used in parts))

@@ -19,6 +19,7 @@ from tcsym.schedule.analysis.access import (
 )
 from tcsym.schedule.analysis.loops import statements_in
 from tcsym.target.machine import Machine
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 
@@ -77,12 +78,12 @@ def widest_bits(kernel: Kernel, node: Node) -> int:
 
 def _computed(v: Value) -> tuple[Value, ...]:
     """The values of `v` outside subscripts and what is a mask of lanes at once."""
-    if isinstance(v, Compare) and as_condition(v) is not None:
-        return (v,)
-    inside = (
-        () if isinstance(v, Read) else tuple(y for c in value_children(v) for y in _computed(c))
-    )
-    return (v, *inside)
+    return tuple(preorder(v, _computed_parts))
+
+
+def _computed_parts(v: Value) -> tuple[Value, ...]:
+    is_mask = isinstance(v, Compare) and as_condition(v) is not None
+    return () if is_mask or isinstance(v, Read) else value_children(v)
 
 
 def _value_bits(v: Value) -> int:

@@ -27,6 +27,7 @@ from tcsym.index.expr import (
     of_atom,
 )
 from tcsym.ir.loops import Value
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 MOST_CLASSES = 16  # of a loop: with more, each has few points
@@ -80,14 +81,17 @@ def guarded(value: Value, neutral: Const) -> Guarded:
 
 
 def _conjuncts(e: Expr, holds: bool) -> Iterator[tuple[Expr, bool]]:
+    return leaves((e, holds), _sides)
+
+
+def _sides(guard: tuple[Expr, bool]) -> list[tuple[Expr, bool]]:
+    e, holds = guard
     match e:
         case Binary("and" | "or" as op, a, b, _) if (op == "and") == holds:
-            yield from _conjuncts(a, holds)
-            yield from _conjuncts(b, holds)
+            return [(a, holds), (b, holds)]
         case Unary("not", x, _):
-            yield from _conjuncts(x, not holds)
-        case _:
-            yield e, holds
+            return [(x, not holds)]
+    return []
 
 
 def _residue(e: Expr, holds: bool) -> Residue | None:

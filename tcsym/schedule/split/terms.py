@@ -29,6 +29,7 @@ from tcsym.schedule.analysis.casts import is_zero
 from tcsym.schedule.analysis.loops import Statement, find_loop, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import Copies, duplicate
+from tcsym.trees import leaves
 
 MOST_TERMS = 4
 
@@ -49,14 +50,19 @@ def split_terms(kernel: Kernel, nest: str) -> Kernel:
 
 
 def _terms(kernel: Kernel, x: Update, value: Expr) -> tuple[Expr, ...]:
-    match value:
-        case Binary("add", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
-            return _terms(kernel, x, a) + _terms(kernel, x, b)
-        case Binary("sub", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
-            first = () if is_zero(a) else _terms(kernel, x, a)
-            return first + tuple(_negated(t) for t in _terms(kernel, x, b))
-        case _:
-            return (value,)
+    dtype = kernel.buffer(x.buffer).dtype
+
+    def below(v: tuple[Expr, bool]) -> list[tuple[Expr, bool]]:
+        match v:
+            case Binary("add", a, b, of), negated if of is dtype:
+                return [(a, negated), (b, negated)]
+            case Binary("sub", a, b, of), negated if of is dtype:
+                first = [] if is_zero(a) else [(a, negated)]
+                return [*first, (b, not negated)]
+        return []
+
+    found = leaves((value, False), below)
+    return tuple([_negated(term) if negated else term for term, negated in found])
 
 
 def _negated(term: Expr) -> Expr:
