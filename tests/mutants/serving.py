@@ -45,15 +45,15 @@ MUTANTS = (
         "versions-share-numbers",
         "versions with other numbers in them share their code",
         "Making.variants",
-        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes)",
-        "key = (options, tuple(sorted(fixed)), known, plan.sizes)",
+        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)",
+        "key = (options, tuple(sorted(fixed)), known, plan.sizes, wide)",
     ),
     Mutant(
         "versions-share-ranges",
         "versions for other ranges of sizes share their code",
         "Making.variants",
-        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes)",
-        "key = (options, tuple(sorted(fixed.items())), plan.sizes)",
+        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)",
+        "key = (options, tuple(sorted(fixed.items())), plan.sizes, wide)",
     ),
     # ---- versions
     Mutant(

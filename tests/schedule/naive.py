@@ -165,8 +165,8 @@ def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -
 
 def after_first(value: Expr) -> Expr:
     """`value` where k >= 1, else 0."""
-    k = IndexValue(var("k"), DType.INT32)
-    return Select(Compare("ge", k, Const(1, DType.INT32)), value, con(0.0), F32)
+    k = IndexValue(var("k"), DType.INT64)
+    return Select(Compare("ge", k, Const(1, DType.INT64)), value, con(0.0), F32)
 
 
 def guarded_operand() -> Kernel:
@@ -175,7 +175,7 @@ def guarded_operand() -> Kernel:
 
 def guarded_term() -> Kernel:
     """No guard that ends of the sum could say."""
-    i, k = (IndexValue(var(n), DType.INT32) for n in "ik")
+    i, k = (IndexValue(var(n), DType.INT64) for n in "ik")
     beside = Compare("ne", i, k)
     return term_matmul("guarded_term", lambda a, b: Select(beside, op("mul", a, b), con(0.0), F32))
 
@@ -485,7 +485,7 @@ def elementwise(dtype: DType = F32) -> Kernel:
 def guarded() -> Kernel:
     """A select on the index, an index as value, and a statement under a condition."""
     i, j = v("i j")
-    inside = Compare("lt", IndexValue(j, DType.INT32), IndexValue(i + 1, DType.INT32))
+    inside = Compare("lt", IndexValue(j, DType.INT64), IndexValue(i + 1, DType.INT64))
     body = par(
         "i",
         "M",
