@@ -284,6 +284,32 @@ def _add_with_carry(s: Instruction, operands: Operands, m: Any) -> Step:
     return run
 
 
+# ---- values of several registers
+
+
+def _move_parts(s: Instruction, operands: Operands, m: Any) -> Step:
+    """A value into its parts, or of them, the lowest bits first."""
+    to, source = map(several, s.operands)
+    bits = int(m[1]) // max(len(to), len(source))
+    part, whole = f"u{bits // 8}", f"u{int(m[1]) // 8}"
+    if len(to) > 1:
+        read, writes = operands.reader(s.operands[1], whole), [operands.writer(x, part) for x in to]
+
+        def split(f: Frame, at: At) -> None:
+            value = read(f, at)
+            for k, write in enumerate(writes):
+                write(f, at, (value >> np.array(bits * k, whole)).astype(part))
+
+        return split
+    reads, put = [operands.reader(x, part) for x in source], operands.writer(s.operands[0], whole)
+
+    def join(f: Frame, at: At) -> None:
+        parts = [read(f, at).astype(whole) << np.array(bits * k, whole) for k, read in enumerate(reads)]
+        put(f, at, np.bitwise_or.reduce(parts))
+
+    return join
+
+
 _TYPE = r"([busf](?:8|16|32|64))"
 _EFFECTS: dict[str, Make] = {
     r"ld\.param\.[busf](?:8|16|32|64)": _load_parameter,
@@ -299,6 +325,7 @@ _EFFECTS: dict[str, Make] = {
     r"shfl\.sync\.(up|down|bfly|idx)\.b32": _shuffle,
     r"ldmatrix\.sync\.aligned\.m8n8\.x([124])(\.trans)?\.shared\.b16": _load_matrices,
     r"mma\.sync\.aligned\.m16n8k(8|16)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32": _multiply,
+    r"mov\.b(32|64)": _move_parts,
     r"add(c)?(\.cc)?\.[us](32|64)": _add_with_carry,
 }
 __all__ = ["Reader", "effect_of"]

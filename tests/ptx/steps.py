@@ -113,7 +113,8 @@ def step_of(instruction: Instruction, operands: Operands) -> Step:
     from tests.ptx.effects import effect_of
 
     try:
-        found = pure(instruction.name)
+        is_parted = instruction.name.startswith("mov.") and "{" in str(instruction)
+        found = None if is_parted else pure(instruction.name)
         step = effect_of(instruction, operands) if found is None else _valued(
             found, instruction, operands
         )

@@ -122,10 +122,10 @@ def _statements(body: str, first_line: int) -> Iterator[Instruction | str]:
 
 
 def _operands(text: str) -> list[str]:
-    """Parted by commas outside of braces and brackets."""
+    """Parted by commas outside of braces, brackets and parentheses."""
     found, depth = [""], 0
     for c in text:
-        depth += (c in "{[") - (c in "}]")
+        depth += (c in "{[(") - (c in "}])")
         if c == "," and not depth:
             found.append("")
         else:
