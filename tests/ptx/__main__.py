@@ -12,7 +12,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.ptx.cases import CASES, Case, cases
+from tests.ptx.cases import cases
 
 
 def main() -> int:
@@ -46,8 +46,7 @@ def _told(name: str) -> tuple[str, str, float]:
     os.environ["TCSYM_CACHE"] = "0"
     began = time.perf_counter()
     try:
-        case: Case = CASES[name] if name in CASES else cases()[name]
-        why = case()
+        why = cases()[name]()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:500]
     return name, why, time.perf_counter() - began
