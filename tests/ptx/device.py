@@ -37,19 +37,20 @@ _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
 
 
 class PtxDevice(Cpu):
-    """Arrays are numpy's. changed: makes another text of a kernel's PTX."""
+    """Arrays are numpy's. loaded: the kernels."""
 
     name = "interpreter of PTX"
 
-    def __init__(self, changed: Callable[[str], str] = str) -> None:
-        self._changed = changed
+    def __init__(self) -> None:
+        self.loaded: list[PtxKernel] = []
         self._extents: dict[int, tuple[int, int, bool]] = {}
 
     def require(self, target: Target) -> None:
         """All of them."""
 
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> PtxKernel:
-        return PtxKernel(compiled, self._extents, self._changed)
+        self.loaded.append(PtxKernel(compiled, self._extents))
+        return self.loaded[-1]
 
     def gathered(
         self, names: Sequence[str], views: Sequence[View]
@@ -95,20 +96,14 @@ class PtxDevice(Cpu):
 
 
 class PtxKernel(WholeKernel):
-    """Code of one variant."""
+    """Code of one variant. program: its PTX, which tests may replace."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        extents: dict[int, tuple[int, int, bool]],
-        changed: Callable[[str], str],
-    ) -> None:
+    def __init__(self, compiled: Compiled, extents: dict[int, tuple[int, int, bool]]) -> None:
         super().__init__(compiled)
         self._image = load_archive(compiled.object_code, c_function)
         self.address = self._image.address(SYMBOL)
         self._extents = extents
-        text = changed(compiled.device_code.decode().rstrip("\0"))
-        self.program = Program(text) if compiled.device_functions else None
+        self.program = Program(compiled.device_code.decode().rstrip("\0"))
 
     def run(
         self,
@@ -152,23 +147,22 @@ class _Call:
         self._kernel = kernel
         self._host = sorted({x for x in extents})
         program = kernel.program
-        constants = program.constants if program else {}
         end = _APART
         self._first: list[int] = []
         for low, high, _ in self._host:  # as far into a line as on the host
             self._first.append(end + low % _LINE)
             end = -(-(self._first[-1] + high - low) // _APART) * _APART + _APART
         places = {}
-        for name, content in constants.items():
+        for name, content in program.constants.items():
             places[name] = end
             end += len(content) + _APART
         self._scratch = -(-end // _LINE) * _LINE
         self._fault = self._scratch + n_scratch + _APART
         self._fault -= self._fault % 4
         self._n_scratch = n_scratch
-        self.memory = Space("global", MEMORY_AT, self._fault + _APART, program.unit if program else 4)
+        self.memory = Space("global", MEMORY_AT, self._fault + _APART, program.unit)
         self.constants = {name: MEMORY_AT + at for name, at in places.items()}
-        for name, content in constants.items():
+        for name, content in program.constants.items():
             self._hold(places[name], content, READ)
         self._bring()
         self._raised: BaseException | None = None
@@ -231,7 +225,6 @@ class _Call:
         self, function: int, words: list[int], shape: tuple[int, int, int], together: bool
     ) -> None:
         program, name = self._kernel.program, self._kernel.compiled.device_functions[function]
-        assert program is not None
         launch = Launch(program, self.constants, self.memory, name, words, shape)
         self._time = launch.run(self._time, together)
 
@@ -244,9 +237,9 @@ class _Call:
 
 
 @contextmanager
-def interpreted(changed: Callable[[str], str] = str) -> Iterator[PtxDevice]:
-    """Inside, kernels for CUDA run in the interpreter, which `changed` gives their PTX."""
-    before, device = DEVICES.get("cuda"), PtxDevice(changed)
+def interpreted() -> Iterator[PtxDevice]:
+    """Inside, kernels for CUDA run in the interpreter."""
+    before, device = DEVICES.get("cuda"), PtxDevice()
     DEVICES["cuda"] = device
     try:
         yield device

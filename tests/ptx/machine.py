@@ -8,7 +8,7 @@ barriers for all of their block, and before what a warp does together for all of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tests.ptx.warps import WARP
 
 Array = np.ndarray[Any, Any]
 AT_ONCE = 4096  # threads whose blocks run at once, if there are more blocks
+MOST_BLOCKS = 1 << 20  # of instructions, that are run before something else is taken for endless
 _ALL = slice(None)
 _GROUP = 128  # what blocks' shared memory begins at multiples of
 
@@ -36,6 +37,7 @@ class Code:
         self.steps: list[list[tuple[Instruction, Step]]] = [
             [(s, step_of(s, operands)) for s in b.instructions] for b in function.blocks
         ]
+        self.ran: set[int] = set()  # blocks, since it was made
         self.ranks = ranks(function.blocks)
         self.at_rank = {rank: k for k, rank in enumerate(self.ranks)}
         self.spins = [
@@ -52,6 +54,15 @@ class Program:
         self.constants = self.text.constants
         self.unit = min((_bytes_of(m) for m in _ACCESS.finditer(text)), default=4)
         self._codes: dict[str, Code] = {}
+
+    def ran(self) -> Iterator[Instruction]:
+        """What was run of it, in the order of the text."""
+        for code in self._codes.values():
+            for number in sorted(code.ran):
+                block = code.function.blocks[number]
+                yield from block.instructions
+                if block.last is not None:
+                    yield block.last
 
     def code(self, name: str, addresses: Mapping[str, int]) -> Code:
         if name not in self._codes:
@@ -187,7 +198,7 @@ class Run:
         self._spinning: dict[int, list[Array]] = {}  # until memory changes
         self._seen = -1  # changes, when they began to
         self._waits = np.full(self._n_lanes, -1)  # at the barrier in front of this block
-        self._whole = lanes
+        self._whole, self._n_blocks = lanes, 0
         self._put(0, lanes)
 
     def finish(self) -> None:
@@ -233,6 +244,10 @@ class Run:
 
     def _execute(self, number: int, block: Block, lanes: Array) -> None:
         f, at = self._frame, _ALL if lanes.size == self._n_lanes else lanes
+        self._code.ran.add(number)
+        self._n_blocks += 1
+        if self._n_blocks > MOST_BLOCKS:
+            raise Fault(f"`{self._code.function.name}` does not end")
         for instruction, step in self._code.steps[number]:
             try:
                 step(f, at)
@@ -241,7 +256,8 @@ class Run:
         if block.ending == "jump":
             self._put(block.then, lanes)
         elif block.ending == "branch":
-            takes = f.guard(block.guard, at)
+            assert block.last is not None
+            takes = f.guard(block.last.guard, at)
             for target, some in ((block.taken, lanes[takes]), (block.then, lanes[~takes])):
                 if self._code.spins[number] and target == number and some.size:
                     self._spinning.setdefault(self._code.ranks[target], []).append(some)
@@ -256,7 +272,7 @@ class Run:
         blocks = self._frame.blocks
         n = blocks.n_threads
         if len(self._whole) != self._n_lanes:
-            raise Refused(f"line {block.line}: a barrier in a function that is called")
+            raise Refused(f"{block.last}: a barrier in a function that is called")
         self._waits[lanes] = block.then
         come = (self._waits.reshape(-1, n) >= 0).all(1)
         if not come.any():
@@ -274,4 +290,4 @@ class Run:
         for first in range(0, n, WARP):
             warp = at[:, first : first + WARP]
             if (warp != warp[:, :1]).any():
-                raise Fault(f"line {block.line}: threads of a warp come to different barriers")
+                raise Fault(f"{block.last}: threads of a warp come to different barriers")

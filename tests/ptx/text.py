@@ -33,14 +33,14 @@ Ending = Literal["jump", "branch", "barrier", "return"]
 
 class Block(NamedTuple):
     """Instructions without a branch, and where threads go then: `then`; with a branch that is
-    taken, `taken`. together: threads begin it as whole warps."""
+    taken, `taken`. last: what it ends with, if that is no instruction as others are. together:
+    threads begin it as whole warps."""
 
     instructions: tuple[Instruction, ...]
     ending: Ending
     taken: int
     then: int
-    guard: str
-    line: int
+    last: Instruction | None
     together: bool
 
 
@@ -176,4 +176,4 @@ def _block(part: Sequence[Instruction], number: int, labels: dict[str, int]) -> 
     if ending in ("branch", "jump"):
         taken = labels[last.operands[0]]
         then = taken if ending == "jump" else number + 1
-    return Block(body, ending or "jump", taken, then, last.guard, last.line, together)
+    return Block(body, ending or "jump", taken, then, last if ending else None, together)
