@@ -1,6 +1,6 @@
 """Programs and the library's kernels, three ways: the reference, the twin, their PTX interpreted.
 
-    python -m tests.ptx [--only NAME] [--jobs N] [-v]
+python -m tests.ptx [--only NAME] [--jobs N] [-v]
 """
 
 from __future__ import annotations
@@ -10,9 +10,14 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
+from tests.ptx import device
 from tests.ptx.cases import cases
+from tests.ptx.steps import is_known
 
 
 def main() -> int:
@@ -29,27 +34,49 @@ def main() -> int:
             found = list(workers.map(_told, names, chunksize=2))
     else:
         found = [_told(name) for name in names]
-    for name, why, _ in found:
-        if why:
-            print(f"FAIL {name}: {why}")
+    for x in found:
+        if x.why:
+            print(f"FAIL {x.name}: {x.why}")
     if given.v:
-        for name, _, seconds in sorted(found, key=lambda x: -x[2])[:15]:
-            print(f"  {seconds:6.2f} s {name}")
-    failed = sum(bool(why) for _, why, _ in found)
+        for x in sorted(found, key=lambda x: -x.seconds)[:15]:
+            print(f"  {x.seconds:6.2f} s {x.name}")
+    texts, run = Counter[str](), set[str]()
+    for x in found:
+        texts.update(x.texts)
+        run |= x.run
+    unknown = sorted(x for x in texts if not is_known(x))
+    if unknown:
+        print(f"FAIL instructions that are not known: {', '.join(unknown)}")
+    if given.v:
+        print(f"not run: {', '.join(sorted(texts.keys() - run)) or 'none'}")
+    print(f"{texts.total()} instructions of {len(texts)} kinds, of which {len(run)} were run")
+    failed = sum(bool(x.why) for x in found)
     seconds = time.perf_counter() - began
     print(f"PTX: {len(found) - failed} of {len(found)} cases agree, {seconds:.0f} s")
-    return 1 if failed or not found else 0
+    return 1 if failed or unknown or not found else 0
 
 
-def _told(name: str) -> tuple[str, str, float]:
-    """Name, what is wrong, seconds."""
+class Told(NamedTuple):
+    """Of a case: what is wrong; names of instructions in its PTX, and of those that were run."""
+
+    name: str
+    why: str
+    seconds: float
+    texts: Mapping[str, int]
+    run: frozenset[str]
+
+
+def _told(name: str) -> Told:
     os.environ["TCSYM_CACHE"] = "0"
+    device.IN_TEXTS.clear()
+    device.RUN.clear()
     began = time.perf_counter()
     try:
         why = cases()[name]()
     except Exception as error:
         why = f"{type(error).__name__}: {error}"[:500]
-    return name, why, time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    return Told(name, why, seconds, dict(device.IN_TEXTS), frozenset(device.RUN))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What is run three ways: the reference, the twin, the kernel's PTX in the interpreter.
 
-Acceptance programs (`TCSYM_PROGRAMS`, or ../shared/programs) at their own sizes, the library's kernels,
-and mechanisms that small sizes do not reach: plans that are asked for, on both kinds of device.
+Acceptance programs (`TCSYM_PROGRAMS`, or ../shared/programs) at their own sizes, the library's
+kernels, and mechanisms that small sizes do not reach: plans that are asked for, on two devices.
 """
 
 from __future__ import annotations
@@ -101,9 +101,7 @@ class _Three:
     """Runs a record in the interpreter, and holds what comes beside the twin and the reference."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
-        self._ours, self._twin = (
-            self._defined(record, target) for target in (DEVICE, TWIN)
-        )
+        self._ours, self._twin = (self._defined(record, target) for target in (DEVICE, TWIN))
 
     def _defined(self, record: Mapping[str, Any], target: str) -> Any:
         module = tc.define(record["source"], target=target, strategy="symbolic")
@@ -153,7 +151,7 @@ def _programs() -> dict[str, Case]:
 # ---- mechanisms
 
 
-def _whole_numbers(dtype: str, *shapes: tuple[int, ...]) -> Arrays:
+def whole_numbers(dtype: str, *shapes: tuple[int, ...]) -> Arrays:
     """Of which float32 holds sums exactly, so that the order of sums is nothing."""
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     rng = np.random.default_rng(3)
@@ -185,7 +183,7 @@ def product(
     b = (k, n) if right == "k,n" else (n, k)
     numpy_type = {"tf32": "float32"}.get(dtype, dtype)
     options = tc.Options(plan=plan, tf32=dtype == "tf32")
-    arrays = _whole_numbers(numpy_type, a, b)
+    arrays = whole_numbers(numpy_type, a, b)
     text = product_text(dtype, left, right)
     return three_ways(text, arrays, device, options, exactly=True)
 

@@ -2,7 +2,8 @@
 
 Reference: PTX ISA, 8 (memory consistency model), of which this is the part that our kernels use. A
 barrier orders all of a block. A fence and then an atomic operation on a word publish what the
-block's threads did before its last barrier; who reads the word, and then passes a fence, knows it.
+block's threads did before its last barrier. Who reads the word, and then passes a fence, learns of
+that; the rest of its block does with the next barrier.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Clocks:
         if together:
             self.known = np.full((n_blocks, n_blocks), start, "i4")
             self._met = self.known.copy()  # read, but no fence was passed since
+            self._passed = self.known.copy()  # nor a barrier
             self._fenced = np.full(n_blocks, start, "i4")
             self._words: dict[int, Array] = {}
 
@@ -52,12 +54,14 @@ class Clocks:
 
     def barrier(self, blocks: Array) -> None:
         self.times[blocks] += 1
+        if self.known is not None:
+            self.known[blocks] = np.maximum(self.known[blocks], self._passed[blocks])
 
     def fence(self, threads: Array) -> None:
         if self.known is not None:
             blocks = np.unique(self.blocks_of(threads))
             self._fenced[blocks] = self.times[blocks]
-            self.known[blocks] = np.maximum(self.known[blocks], self._met[blocks])
+            self._passed[blocks] = np.maximum(self._passed[blocks], self._met[blocks])
 
     def publish(self, thread: int, address: int) -> None:
         """An atomic operation on a word."""

@@ -34,9 +34,7 @@ class Copies:
         self._committed = np.zeros(len(ids), "i4")
         self._begun: list[_Copy] = []
 
-    def begin(
-        self, lanes: Array, to: Array, source: Array, n_bytes: int, counts: Array
-    ) -> None:
+    def begin(self, lanes: Array, to: Array, source: Array, n_bytes: int, counts: Array) -> None:
         """to, source: addresses."""
         to = self._shared.places(to, n_bytes, WRITE)
         reads = counts > 0

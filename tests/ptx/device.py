@@ -1,4 +1,4 @@
-"""The interpreter in place of a device: calls of kernels for `cuda:sm_80` or `cuda:sm_90a` run here.
+"""The interpreter in place of a device: kernels for `cuda:sm_80` or `cuda:sm_90a` run here.
 
 A kernel's host half is machine code of this machine; what it launches is run by `machine.py`, in a
 memory that holds copies of the call's arrays, apart from each other, and of nothing else.
@@ -7,7 +7,8 @@ memory that holds copies of the call's arrays, apart from each other, and of not
 from __future__ import annotations
 
 import ctypes
-
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,10 +30,13 @@ from tcsym.types import DType
 from tests.ptx.machine import Launch, Program
 from tests.ptx.memory import READ, SHARED, WRITE, Space
 
+IN_TEXTS, RUN = Counter[str](), set[str]()  # names of instructions, in this process
+_NAME = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]+)", re.M)
 MEMORY_AT = 1 << 40  # the first address; none is one of this process
 _APART, _LINE = 4096, 256
 STAYING = 3  # blocks that run together, where a kernel asks for that
-_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5)
+_GIVEN = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 5)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, *_GIVEN)
 _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
 
 
@@ -103,7 +107,8 @@ class PtxKernel(WholeKernel):
         self._image = load_archive(compiled.object_code, c_function)
         self.address = self._image.address(SYMBOL)
         self._extents = extents
-        self.program = Program(compiled.device_code.decode().rstrip("\0"))
+        self.text = compiled.device_code.decode().rstrip("\0")
+        self.program = Program(self.text)
 
     def run(
         self,
@@ -145,7 +150,7 @@ class _Call:
         self, kernel: PtxKernel, extents: Sequence[tuple[int, int, bool]], n_scratch: int
     ) -> None:
         self._kernel = kernel
-        self._host = sorted({x for x in extents})
+        self._host = sorted(set(extents))
         program = kernel.program
         end = _APART
         self._first: list[int] = []
@@ -204,9 +209,7 @@ class _Call:
         found = int(self.memory.load(np.array([self._fault]), 4)[0])
         return int(result) or found
 
-    def _launched(
-        self, pool: int, function: int, words: int, n_words: int, *shape: int
-    ) -> int:
+    def _launched(self, pool: int, function: int, words: int, n_words: int, *shape: int) -> int:
         blocks, threads, shared_bytes, together = shape
         if self._raised is not None:
             return -1
@@ -244,6 +247,9 @@ def interpreted() -> Iterator[PtxDevice]:
     try:
         yield device
     finally:
+        for kernel in device.loaded:
+            IN_TEXTS.update(_NAME.findall(kernel.text))
+            RUN.update(s.name for s in kernel.program.ran())
         if before is None:
             del DEVICES["cuda"]
         else:

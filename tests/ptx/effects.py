@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.ptx import warps
 from tests.ptx.memory import READ, WRITE, Space
-from tests.ptx.steps import Array, At, Operands, Reader, Step, kind_of, several
+from tests.ptx.steps import Array, At, Operands, Step, kind_of, several
 from tests.ptx.text import Instruction, Refused
 from tests.ptx.values import KINDS
 
@@ -30,6 +30,10 @@ def effect_of(instruction: Instruction, operands: Operands) -> Step:
         if m is not None:
             return make(instruction, operands, m)
     raise Refused("this instruction is not known")
+
+
+def is_effect(name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in _EFFECTS)
 
 
 # ---- parameters and calls
@@ -224,6 +228,7 @@ def _load_matrices(s: Instruction, operands: Operands, m: Any) -> Step:
     """Matrix k has its rows where threads 8 k to 8 k + 7 say."""
     writes = [operands.writer(x, "u4") for x in several(s.operands[0])]
     address, transposed = operands.address(s.operands[1]), bool(m[2])
+    readers = warps.READERS[transposed]
     if len(writes) != int(m[1]):
         raise Refused("another number of matrices")
 
@@ -234,9 +239,9 @@ def _load_matrices(s: Instruction, operands: Operands, m: Any) -> Step:
         for k, write in enumerate(writes):
             rows = np.ascontiguousarray(addresses[:, 8 * k : 8 * k + 8]).reshape(-1)
             places = shared.places(rows, 16, READ)
-            for j in range(warps.WARP // 8):  # each row is read by four threads
-                readers = threads[:, j::4] if not transposed else threads[:, 8 * j : 8 * j + 8]
-                shared.note_reads(clocks, np.ascontiguousarray(readers).reshape(-1), places, 16)
+            shared.note_reads(
+                clocks, threads[:, readers].reshape(-1), np.repeat(places, readers.shape[1]), 16
+            )
             words = [shared.load(places + 2 * i, 2) for i in range(8)]
             matrix = np.stack(words, 1).reshape(-1, 8, 8)
             write(f, at, warps.fragments(matrix, transposed).reshape(-1))
@@ -304,7 +309,9 @@ def _move_parts(s: Instruction, operands: Operands, m: Any) -> Step:
     reads, put = [operands.reader(x, part) for x in source], operands.writer(s.operands[0], whole)
 
     def join(f: Frame, at: At) -> None:
-        parts = [read(f, at).astype(whole) << np.array(bits * k, whole) for k, read in enumerate(reads)]
+        parts = [
+            read(f, at).astype(whole) << np.array(bits * k, whole) for k, read in enumerate(reads)
+        ]
         put(f, at, np.bitwise_or.reduce(parts))
 
     return join
@@ -328,4 +335,3 @@ _EFFECTS: dict[str, Make] = {
     r"mov\.b(32|64)": _move_parts,
     r"add(c)?(\.cc)?\.[us](32|64)": _add_with_carry,
 }
-__all__ = ["Reader", "effect_of"]

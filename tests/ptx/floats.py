@@ -1,7 +1,7 @@
 """Instructions on numbers with fractions, rounded to nearest, ties to even.
 
-Reference: PTX ISA, 9.7.3 (floating point), 9.7.9.21 (cvt). No instruction flushes subnormal numbers:
-with `.ftz` they are refused.
+Reference: PTX ISA, 9.7.3 (floating point), 9.7.9.21 (cvt). No instruction flushes subnormal
+numbers: with `.ftz` they are refused.
 """
 
 from __future__ import annotations

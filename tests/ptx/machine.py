@@ -1,8 +1,8 @@
 """A grid: threads of its blocks run a function, all at once where they are at one place.
 
-Threads are lanes. Those at one block of instructions run it together; of several such groups the one
-goes first that is behind in the order of `order.py`, so parted threads meet again. Threads wait at
-barriers for all of their block, and before what a warp does together for all of their warp.
+Threads are lanes. Those at one block of instructions run it together; of several such groups the
+one goes first that is behind in the order of `order.py`, so parted threads meet again. Threads wait
+at barriers for all of their block, and before what a warp does together for all of their warp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.ptx.copies import Copies
 from tests.ptx.memory import READ, WRITE, Fault, Space
 from tests.ptx.order import ranks
 from tests.ptx.steps import MOST_LANES, SHARED_AT, At, Operands, Step, step_of
-from tests.ptx.text import Block, Function, Instruction, Refused, parsed
+from tests.ptx.text import Block, Function, Instruction, Refused, Text
 from tests.ptx.warps import WARP
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ class Program:
     """A module. addresses: of its arrays of constants, see `constants`."""
 
     def __init__(self, text: str) -> None:
-        self.text = parsed(text)
+        self.text = Text(text)
         self.constants = self.text.constants
         self.unit = min((_bytes_of(m) for m in _ACCESS.finditer(text)), default=4)
         self._codes: dict[str, Code] = {}
@@ -67,7 +67,7 @@ class Program:
     def code(self, name: str, addresses: Mapping[str, int]) -> Code:
         if name not in self._codes:
             symbols = {"shared": SHARED_AT, **addresses}
-            self._codes[name] = Code(self.text.functions[name], symbols)
+            self._codes[name] = Code(self.text.function(name), symbols)
         return self._codes[name]
 
 

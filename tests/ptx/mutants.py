@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tests.ptx.text import Instruction
@@ -40,7 +40,7 @@ def _swapped(first: int, second: int, of: int) -> Callable[[str, Instruction], s
 
 
 def _another_lane(statement: str, s: Instruction) -> str:
-    return statement.replace(", 31, -1", ", 0x1e0f, -1")  # of a half of the warp
+    return statement.replace(", 31, -1", ", 0x1f1f, -1")  # its own
 
 
 def _no_count(statement: str, s: Instruction) -> str:
@@ -77,7 +77,7 @@ KINDS: dict[str, tuple[str, Callable[[str, Instruction], str]]] = {
 }
 
 
-def mutants(ptx: str, ran: Iterator[Instruction], kinds: tuple[str, ...]) -> Iterator[Mutant]:
+def mutants(ptx: str, ran: Iterable[Instruction], kinds: tuple[str, ...]) -> Iterator[Mutant]:
     """Of the instructions that ran."""
     lines = ptx.splitlines(keepends=True)
     for s in ran:

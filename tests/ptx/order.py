@@ -61,7 +61,7 @@ def _components(nodes: Sequence[int], edges: Edges) -> list[list[int]]:
 
 
 def _visited(start: int, edges: Edges, seen: set[int]) -> list[int]:
-    """What is reached and was not seen, in the order in which depth-first search is done with it."""
+    """What is reached and was not seen; a node comes when all behind it has."""
     if start in seen:
         return []
     seen.add(start)

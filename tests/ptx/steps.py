@@ -115,12 +115,22 @@ def step_of(instruction: Instruction, operands: Operands) -> Step:
     try:
         is_parted = instruction.name.startswith("mov.") and "{" in str(instruction)
         found = None if is_parted else pure(instruction.name)
-        step = effect_of(instruction, operands) if found is None else _valued(
-            found, instruction, operands
+        step = (
+            effect_of(instruction, operands)
+            if found is None
+            else _valued(found, instruction, operands)
         )
         return step if not instruction.guard else _guarded(step, instruction.guard)
     except (Refused, KeyError, IndexError, ValueError) as error:
         raise Refused(f"{instruction}: {error}") from error
+
+
+def is_known(name: str) -> bool:
+    """Whether there are instructions of that name that can be run."""
+    from tests.ptx.effects import is_effect
+
+    ends = name in ("bra", "bra.uni", "bar.sync", "ret")
+    return ends or pure(name) is not None or is_effect(name)
 
 
 def _valued(how: Pure, instruction: Instruction, operands: Operands) -> Step:

@@ -55,11 +55,25 @@ class Function(NamedTuple):
     most_threads: int
 
 
-class Text(NamedTuple):
-    """constants: names of arrays -> their bytes."""
+class Text:
+    """A module. constants: names of arrays -> their bytes."""
 
-    functions: dict[str, Function]
-    constants: dict[str, bytes]
+    def __init__(self, text: str) -> None:
+        self._text = "\n".join(line.partition("//")[0] for line in text.splitlines())
+        rest = _CONSTANT.sub("", _FUNCTION.sub("", self._text))
+        for statement in filter(None, map(str.strip, rest.splitlines())):
+            if not statement.startswith(_HEAD):
+                raise Refused(f"`{statement}` outside of functions")
+        self._functions = {m[2]: m for m in _FUNCTION.finditer(self._text)}
+        found = _CONSTANT.finditer(self._text)
+        self.constants = {m[1]: bytes(map(int, m[2].split(","))) for m in found}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._functions)
+
+    def function(self, name: str) -> Function:
+        return _function(self._functions[name], self._text)
 
 
 _FUNCTION = re.compile(
@@ -74,18 +88,6 @@ _BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64}
 _HEAD = (".version", ".target", ".address_size", ".extern .shared .align 128 .b8 shared[];")
 # What all threads of a warp do at once: they come to it together.
 TOGETHER = ("shfl.sync", "ldmatrix.sync", "mma.sync")
-
-
-def parsed(text: str) -> Text:
-    """What is in a module."""
-    text = "\n".join(line.partition("//")[0] for line in text.splitlines())
-    rest = _CONSTANT.sub("", _FUNCTION.sub("", text))
-    for statement in filter(None, map(str.strip, rest.splitlines())):
-        if not statement.startswith(_HEAD):
-            raise Refused(f"`{statement}` outside of functions")
-    functions = {m[2]: _function(m, text) for m in _FUNCTION.finditer(text)}
-    constants = {m[1]: bytes(map(int, m[2].split(","))) for m in _CONSTANT.finditer(text)}
-    return Text(functions, constants)
 
 
 def _function(m: re.Match[str], text: str) -> Function:

@@ -27,9 +27,19 @@ class Pure(NamedTuple):
 
 # Of PTX's types. A number of 16 bits whose type numpy lacks is its bits.
 KINDS = {
-    **{f"{c}{8 * n}": f"{'u' if c == 'b' else {'s': 'i'}.get(c, c)}{n}" for c in "bus" for n in (1, 2, 4, 8)},
-    **{"f16": "f2", "f32": "f4", "f64": "f8", "bf16": "u2", "tf32": "u4", "pred": "?"},
-    **{"bf16x2": "u4", "f16x2": "u4"},
+    **{
+        f"{c}{8 * n}": f"{'u' if c == 'b' else {'s': 'i'}.get(c, c)}{n}"
+        for c in "bus"
+        for n in (1, 2, 4, 8)
+    },
+    "f16": "f2",
+    "f32": "f4",
+    "f64": "f8",
+    "bf16": "u2",
+    "tf32": "u4",
+    "pred": "?",
+    "bf16x2": "u4",
+    "f16x2": "u4",
 }
 
 
@@ -100,8 +110,12 @@ def _shift(direction: str, kind: str) -> Pure:
 
 
 _RELATIONS = {
-    **{"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le},
-    **{"gt": operator.gt, "ge": operator.ge},
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
 }
 
 

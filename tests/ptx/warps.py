@@ -18,6 +18,12 @@ WARP = 32
 _LANES = np.arange(WARP)
 _GROUP, _IN_GROUP = _LANES >> 2, _LANES % 4  # groupID, threadID_in_group
 
+# Of each row of a matrix that is loaded: who gets some of it; of a transposed one.
+READERS = {
+    False: _LANES.reshape(8, 4),
+    True: np.stack([np.flatnonzero(row // 2 == _IN_GROUP) for row in range(8)]),
+}
+
 
 def shuffled(mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     """For each thread the value of the one that it asks for, or its own; whether it got that."""
@@ -36,7 +42,7 @@ def shuffled(mode: str, a: Array, b: Array, c: Array) -> tuple[Array, Array]:
 
 
 def fragments(rows: Array, transposed: bool) -> Array:
-    """Rows of one 8 x 8 matrix for each warp, of 16 bits -> what each thread gets: two elements that
+    """Rows of one 8 x 8 matrix of 16 bits for each warp -> what each thread gets: two elements that
     follow each other in a row, or in a column."""
     matrix = rows.transpose(0, 2, 1) if transposed else rows
     low, high = (matrix[:, _GROUP, 2 * _IN_GROUP + k].astype("u4") for k in (0, 1))
