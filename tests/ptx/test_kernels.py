@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not
 @pytest.fixture(autouse=True)
 def compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCSYM_CACHE", "0")
-    monkeypatch.setattr("tests.ptx.machine.MOST_BLOCKS", 1000)
+    monkeypatch.setattr("tests.ptx.machine.MOST_BLOCKS", 3000)
 
 
 @pytest.mark.parametrize(
