@@ -1,7 +1,7 @@
 """An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy.
 
-On devices, arrays, results and streams are those of the run time, by way of pycuda; the library
-itself loads code and launches it.
+On devices, arrays, results and streams are those of the run time; the library itself loads code and
+launches it.
 """
 
 from __future__ import annotations

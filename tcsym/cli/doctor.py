@@ -150,8 +150,7 @@ def _cuda() -> Iterator[Finding]:
     from tcsym.target.devices import kind_here, names
 
     found = _version("pycuda")
-    how = 'pip install "tcsym[cuda]"; docs/cuda.md says what its build needs'
-    yield Finding("pycuda", found or "not installed", None, "" if found else how)
+    yield Finding("pycuda", found or "not installed: tcsym calls the driver itself", None)
     try:
         kind = kind_here()
         devices = ", ".join(names())

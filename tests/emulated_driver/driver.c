@@ -1,4 +1,4 @@
-/* A stand-in for libcuda.so.1 with two devices: pycuda, unmodified, and our own run time run on it.
+/* A stand-in for libcuda.so.1 with two devices: our run time runs on it, and pycuda, unmodified.
  *
  * The device's memory is memory of the host that ends at a page which must not be touched. A module
  * is a text that a test has announced (`emulated_module`), with functions of the host's for its

@@ -12,7 +12,18 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import far, given, loops, padded, ranges, scatter, statements, tables, updates
+from tests.fuzz import (
+    far,
+    given,
+    lengths,
+    loops,
+    padded,
+    ranges,
+    scatter,
+    statements,
+    tables,
+    updates,
+)
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -67,9 +78,9 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (padded.gathered, 3, 1),
     (padded.scattered, 3, 1),
     (padded.steps, 2, 2),
-    (padded.ragged_pairs, 3, 2),
     (ranges.dependent, 3, 2),
     (ranges.ragged, 3, 2),
+    (lengths.combined, 4, 2),
     (loops.recurrence, 2, 2),
     (loops.coupled, 3, 2),
     (loops.carried, 2, 2),

@@ -1,4 +1,4 @@
-"""Rows of positions of which some are none, behind guards, and pairs of ragged ranges."""
+"""Rows of positions of which some are none, behind guards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from tcsym.index.expr import Index, index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Scope, Value, tame
 from tests.fuzz.model import TensorModel
-from tests.fuzz.ranges import ragged
 from tests.fuzz.statements import pointwise
 from tests.fuzz.writer import Writer, converted, left_side, operator, right_side, variables, where
 
@@ -75,35 +74,6 @@ def steps(w: Writer) -> None:
     w.items.append(f"for t in {n} {{\n  {new} = {step}{ranges}\n}}")
     w.declared.add(name)
     return w.add(name, Value("", DType.FLOAT32, 3.0), (n + 1, *rest.values()), 3.0)
-
-
-def ragged_pairs(w: Writer) -> None:
-    """Two ragged ranges over one row, each with guards, in a loop or under a left index."""
-    pointers = [t for t in w.inputs if t.bound is not None]
-    rows = [t for t in [*w.inputs, *w.made] if t.shape and t.dtype.is_float]
-    pairs = [(p, x) for p in pointers for x in rows if x.shape[0] == p.bound]
-    if not pairs:
-        return ragged(w)
-    p, x = w.rng.choice(pairs)
-    n, e = p.shape[0], x.shape[0]
-    rest = ["0" for _ in x.shape[1:]]
-    a, b = (f"tanh({left_side(x.name, [v, *rest])})" for v in "kp")
-    for extent in x.shape[1:]:
-        a, b = (f"({extent} > 0 ? {y} : 0)" for y in (a, b))
-    guard = w.rng.choice([a, f"(k <= p ? {a} : 0)", f"({x.name}({', '.join(['k', *rest])}) > 0 "])
-    guard = f"(k != p ? {a} : 1)" if guard.endswith("0 ") else guard
-    first = w.rng.choice([f"0:{p.name}(i)", f"{p.name}(i):{e}"])
-    second = w.rng.choice([f"0:{p.name}(i)", f"{p.name}(i)/2:{p.name}(i)", "0:k + 1"])
-    op = w.rng.choice(["+=", "+=", "max=", "min="])
-    name, clauses = w.fresh(), f"k in {first}, p in {second}"
-    w.points.append((n, e, e))
-    term = f"{guard} * {b}"
-    if w.chance(0.3):
-        w.items.append(f"{name}(i) = 0.5 where i in 0:{n}")
-        w.items.append(f"for i in {n} {{\n  {name}(i) {op} {term} where {clauses}\n}}")
-    else:
-        w.items.append(f"{name}(i) {op}! {term} where i in 0:{n}, {clauses}")
-    return w.add(name, Value("", x.dtype, 1.0), (n,), 100.0)
 
 
 # ---- parts

@@ -132,7 +132,7 @@ def test_what_spills_is_behind_what_does_not(
 
 
 def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path) -> None:
-    """Through pycuda on the emulated driver, in this process; what is found is kept and served."""
+    """On the emulated driver, in this process; what is found is kept and served."""
     text = "def rows(float(N,D) X, float a) -> (S) { S(n) +=! a * X(n,d) }"
     rows = tc.define(text, target="cuda").rows
     sizes = [{"N": 5, "D": 70}]

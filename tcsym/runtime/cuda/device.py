@@ -1,4 +1,4 @@
-"""CUDA devices as a `Device`. Nothing of pycuda is loaded before a call needs it."""
+"""CUDA devices as a `Device`. The driver is not loaded before a call needs it."""
 
 from __future__ import annotations
 
