@@ -102,7 +102,7 @@ def _tf32(a: Values) -> Values:
     """float32 -> the nearest number of 10 bits of fraction, ties away from zero, as 32 bits."""
     bits = a.view("u4")
     rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-    return np.where(np.isfinite(a), rounded, bits & np.uint32(0xFFFFE000))
+    return np.where(np.isnan(a), np.uint32(0x7FFFFFFF), rounded)
 
 
 def _pair(to: str) -> Pure:
