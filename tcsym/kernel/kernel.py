@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tcsym.dispatch.dispatcher import Dispatcher
-    from tcsym.dispatch.switch import Switch
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
     from tcsym.runtime.stats import Counters, Stats
+    from tcsym.runtime.switch import Switch
     from tcsym.sizes.dims import Dim, Sizes
     from tcsym.strategy import Strategy
     from tcsym.tuning.choice import Choice
@@ -256,7 +256,7 @@ class Kernel(Differentiable):
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
         sizes = switch.sizes_of(args, kwargs)
-        from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
+        from tcsym.runtime.switch import NOTICED_FROM, missing_calls
 
         missing = missing_calls(seconds, switch.calls(sizes), worth=kept[3][1])
         switch.again(sizes, missing or NOTICED_FROM)  # then by the dispatcher
