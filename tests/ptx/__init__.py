@@ -12,4 +12,6 @@ the text and not from the twin. All threads of blocks are lanes of numpy arrays:
     warps.py       what a warp does together: shuffles, matrices
     machine.py     threads of blocks, barriers, a grid
     device.py      the interpreter in place of a device, for tcsym's calls
+    cases.py       what is run three ways; told.py: one of them
+    mutants.py     faults that are planted in texts
 """

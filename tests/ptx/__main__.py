@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
 
-from tests.ptx import device
 from tests.ptx.cases import cases
 from tests.ptx.steps import is_known
+from tests.ptx.told import told
 
 
 def main() -> int:
@@ -28,15 +25,13 @@ def main() -> int:
     given = parser.parse_args()
     names = [name for name in cases() if given.only in name]
     began = time.perf_counter()
-    if given.jobs > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(given.jobs, mp_context=context) as workers:
-            found = list(workers.map(_told, names, chunksize=2))
-    else:
-        found = [_told(name) for name in names]
-    for x in found:
-        if x.why:
-            print(f"FAIL {x.name}: {x.why}")
+    context = multiprocessing.get_context("spawn")
+    found = []
+    with ProcessPoolExecutor(given.jobs, mp_context=context) as workers:
+        for x in workers.map(told, names, chunksize=2):
+            found.append(x)
+            if x.why:
+                print(f"FAIL {x.name}: {x.why}", flush=True)
     if given.v:
         for x in sorted(found, key=lambda x: -x.seconds)[:15]:
             print(f"  {x.seconds:6.2f} s {x.name}")
@@ -54,29 +49,6 @@ def main() -> int:
     seconds = time.perf_counter() - began
     print(f"PTX: {len(found) - failed} of {len(found)} cases agree, {seconds:.0f} s")
     return 1 if failed or unknown or not found else 0
-
-
-class Told(NamedTuple):
-    """Of a case: what is wrong; names of instructions in its PTX, and of those that were run."""
-
-    name: str
-    why: str
-    seconds: float
-    texts: Mapping[str, int]
-    run: frozenset[str]
-
-
-def _told(name: str) -> Told:
-    os.environ["TCSYM_CACHE"] = "0"
-    device.IN_TEXTS.clear()
-    device.RUN.clear()
-    began = time.perf_counter()
-    try:
-        why = cases()[name]()
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"[:500]
-    seconds = time.perf_counter() - began
-    return Told(name, why, seconds, dict(device.IN_TEXTS), frozenset(device.RUN))
 
 
 if __name__ == "__main__":
