@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ import numpy as np
 
 import tcsym
 from tcsym.backend import BACKENDS
+from tcsym.codegen.device.ptxas import assembled, assembler
 from tcsym.codegen.parts import PartialCode
 from tcsym.ir.loops import Kernel
 from tcsym.runtime.cuda.arrays import DeviceArray, place_of
@@ -27,8 +29,9 @@ from tcsym.target.target import Target
 from tcsym.types import DType
 from tests.emulated_driver import Announcing, Emulated, captured, emulation
 from tools.gpu import group
+from tools.gpu.case import Case, run_cases
 
-CAPABILITY = 90
+CAPABILITY, DEVICE = 90, "sm_90a"
 STREAM = 0x7730
 SHORT = np.dtype(ml_dtypes.bfloat16)
 
@@ -163,12 +166,27 @@ class Recording(Emulated):
         return Recorded(kernel, target, min_work_per_thread)
 
 
+def code(texts: set[bytes]) -> Case:
+    """What was loaded is taken by NVIDIA's assembler."""
+
+    def run() -> dict[str, Any]:
+        used = [u for t in texts for u in assembled(t.decode(), DEVICE).used.values()]
+        spilled = sum(u.spills > 0 for u in used)
+        return {"modules": len(texts), "functions": len(used), "spill": spilled}
+
+    return Case("code", run)
+
+
 def main() -> int:
     os.environ["TCSYM_CACHE"] = "0"
     emulation().capability = CAPABILITY
     BACKENDS["cuda"] = Recording()
     native.simt_check(False)
-    return group.run(Numpy(), *sys.argv[1:])
+    library, (name, out, _, _) = Numpy(), sys.argv[1:]
+    status = group.run(library, *sys.argv[1:])
+    if assembler() is None or not Recorded.texts:
+        return status
+    return run_cases(name, [code(Recorded.texts)], library, Path(out)) or status
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tools.gpu.groups import GROUPS
 from tools.gpu.lines import put, table, taken
 
 LOG = "log.txt"
-AT_ONCE = 8
+MOST_AT_ONCE = 8
 POLLED = 0.05  # seconds
 
 
@@ -32,10 +32,12 @@ class Running:
         command: Sequence[str],
         paths: Sequence[Path],
         environment: Mapping[str, str],
+        patience: float,
     ) -> None:
         self.name, self.group = name, GROUPS[name]
         self._command, self._paths = command, paths
         self._environment = {**environment, **({"TCSYM_SYNC": "1"} if self.group.syncs else {})}
+        self._seconds = self.group.seconds * patience
         self._begun = time.monotonic()
         self._first = 0
 
@@ -51,7 +53,7 @@ class Running:
         """It is ended when its time is over; a broken context is left for a new process."""
         out, seconds = self._paths[0], time.monotonic() - self._begun
         code = self._process.poll()
-        if code is None and (seconds > self.group.seconds or time.monotonic() > end):
+        if code is None and (seconds > self._seconds or time.monotonic() > end):
             self._process.kill()
             self._process.wait()
             self._tell(f"ended after {seconds:.0f} s")
@@ -77,15 +79,18 @@ def run(
     paths: tuple[Path, Path],
     seconds: float,
     environment: Mapping[str, str],
+    patience: float = 1.0,
 ) -> bool:
-    """Whether all cases of the groups hold. paths: for results; of the acceptance programs."""
+    """Whether all cases of the groups hold. paths: for results; of the acceptance programs.
+    patience: how much longer than on a device a group may take."""
     out, end = paths[0], time.monotonic() + seconds
     with (out / LOG).open("ab") as log:
         for batch in _batches(names):
             waiting, running = list(batch), list[Running]()
             while waiting or running:
-                while waiting and len(running) < AT_ONCE and time.monotonic() < end:
-                    running.append(Running(waiting.pop(0), command, paths, environment).begin(log))
+                while waiting and len(running) < at_once() and time.monotonic() < end:
+                    new = Running(waiting.pop(0), command, paths, environment, patience)
+                    running.append(new.begin(log))
                 for x in [x for x in running if x.has_ended(log, end)]:
                     running.remove(x)
                     print(table(x.name, taken(out, x.name), x.group.is_timed), flush=True)
@@ -97,6 +102,11 @@ def run(
     good = sum(x["ok"] for x in lines)
     print(f"{good} of {len(lines)} cases hold; {out}", flush=True)
     return good == len(lines) and {x["group"] for x in lines} >= {*names}
+
+
+def at_once() -> int:
+    """Processes, of which each compiles."""
+    return max(1, min(MOST_AT_ONCE, (os.cpu_count() or 1) // 2))
 
 
 def _batches(names: Sequence[str]) -> Iterator[list[str]]:
