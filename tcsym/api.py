@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tcsym.errors import DeviceError, OptionError, TCTypeError
 from tcsym.kernel.definition import define
@@ -19,8 +19,38 @@ from tcsym.runtime.view import Elsewhere, Unusable, View
 from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from numpy.typing import NDArray
+
     from tcsym.frontend.einsum import EinsumSource
+    from tcsym.kernel.definition import Defined
+    from tcsym.kernel.kernel import Array
     from tcsym.options import Options
+
+
+@overload
+def einsum(
+    spec: str,
+    first: NDArray[Any],
+    /,
+    *rest: Any,
+    out: Any = None,
+    threads: int | None = None,
+    optimize: bool = True,
+) -> NDArray[Any]: ...
+
+
+@overload
+def einsum(
+    spec: str,
+    first: Array,
+    /,
+    *rest: Any,
+    out: Any = None,
+    threads: int | None = None,
+    optimize: bool = True,
+) -> Array: ...
 
 
 @outside_graphs
@@ -54,7 +84,7 @@ def einsum(
 @outside_graphs
 @inside
 def einsum_kernel(
-    spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Any
+    spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Unpack[Defined]
 ) -> Kernel:
     """The kernel behind `einsum(spec, ..., optimize=False)`: parameters x0, x1, ..., result O.
 

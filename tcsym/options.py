@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, StructMeta
 from msgspec.structs import asdict, force_setattr, replace
@@ -29,10 +29,12 @@ SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults 
 class _Named(StructMeta):
     """Of `Options`: a field that there is not is an OptionError, with the nearest name."""
 
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
-        for name in fields:
-            _require_field(name)
-        return super().__call__(*args, **fields)
+    if not TYPE_CHECKING:  # which would take it for what says the arguments
+
+        def __call__(cls, *args: Any, **fields: Any) -> Any:
+            for name in fields:
+                _require_field(name)
+            return super().__call__(*args, **fields)
 
 
 class Options(Struct, frozen=True, metaclass=_Named):

@@ -2,10 +2,13 @@
 
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
@@ -13,8 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 import tcsym
+from tools import release
+from tools.interpreters import SUPPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,7 +100,8 @@ def test_the_wheel_says_where_it_runs(built: Built) -> None:
     assert in_wheel(built.wheel, "/WHEEL").get_all("Tag") == [tag]
     classifiers = in_wheel(built.wheel, "/METADATA").get_all("Classifier", [])
     assert "Operating System :: POSIX :: Linux" in classifiers
-    assert {f"Programming Language :: Python :: 3.{k}" for k in (11, 12, 13)} <= set(classifiers)
+    assert {f"Programming Language :: Python :: {v}" for v in SUPPORTED} <= set(classifiers)
+    assert release.pythons() == SUPPORTED
 
 
 def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) -> None:
@@ -132,3 +139,68 @@ def test_stages_are_seen_at_the_root() -> None:
         assert target == f"tcsym/{stage}"
         assert (ROOT / target / "__init__.py").is_file()
     assert list((ROOT / os.readlink(ROOT / "autotune_cache")).glob("*.json"))
+
+
+def step(name: str) -> str:
+    """The shell text of a step of the release."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    (found,) = (x["run"] for job in jobs.values() for x in job["steps"] if x.get("name") == name)
+    return str(found)
+
+
+def test_a_release_is_checked_before_it_is_published(built: Built, tmp_path: Path) -> None:
+    """The workflow's own step, on what was built here."""
+    ready = tmp_path / "checkout"
+    for folder in ("tools", "tcsym"):
+        (ready / folder).mkdir(parents=True)
+    for name in ("tools/__init__.py", "tools/release.py", "tcsym/__init__.py", "pyproject.toml"):
+        if (ROOT / name).exists():
+            (ready / name).write_text((ROOT / name).read_text())
+    own, dist = tcsym.__version__, ready / "dist"
+    changes = ready / "CHANGELOG.md"
+    changes.write_text(f"# Changes\n\n## {own} (2030-01-02)\n")
+    dist.mkdir()
+    shutil.copy(built.wheel, dist)
+    shutil.copy(next(built.sdist.parent.glob("*.tar.gz")), dist)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    text = step("Check what will be published") + f" --pythons {here}"
+
+    def check(tag: str) -> str:
+        environment = {**os.environ, "GITHUB_REF_NAME": tag}
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        done = subprocess.run(command, cwd=ready, capture_output=True, text=True, env=environment)
+        assert (done.returncode == 0) == ("as it should be" in done.stdout), done.stderr
+        return done.stdout
+
+    assert "as it should be" in check(f"v{own}")
+    assert "the tag is v9.9" in check("v9.9")
+    pure = dist / f"tcsym-{own}-py3-none-any.whl"
+    shutil.copy(built.wheel, pure)
+    assert f"{pure.name}: its platform is any" in check(f"v{own}")
+    pure.unlink()
+    next(dist.glob("*.whl")).unlink()
+    assert f"no wheel for cp{here.replace('.', '')}" in check(f"v{own}")
+    changes.write_text(f"# Changes\n\n## {own} (unreleased)\n")
+    assert "CHANGELOG.md does not begin" in check(f"v{own}")
+
+
+def test_workflows_have_their_form() -> None:
+    files = sorted(map(str, (ROOT / ".github" / "workflows").glob("*.yml")))
+    schema = ("--builtin-schema", "vendor.github-workflows")
+    run(sys.executable, "-m", "check_jsonschema", *schema, *files, cwd=ROOT)
+
+
+def test_the_recipe_asks_for_what_the_project_asks_for() -> None:
+    recipe = yaml.safe_load((ROOT / "packaging/conda/recipe.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {x.replace(" ", "") for x in recipe["requirements"]["run"]} - {"python>=3.11"}
+    assert asked == set(project["dependencies"])
+    assert recipe["context"]["version"] == tcsym.__version__
+    assert recipe["about"]["license"] == project["license"]
+
+
+def test_what_contributors_are_told_of_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for name in re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.py)`", text):
+        places = [p for p in (ROOT / name, ROOT / "tcsym" / name) if p.exists()]
+        assert places or "*" in name, name

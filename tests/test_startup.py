@@ -92,13 +92,12 @@ STANDARD = [
 ]
 WARM = {
     "": "",
-    "dispatch": "switch",
     "ir": "archive",
     "kernel": "definition differentiable in_torch kernel module ready registry",
     "process": "config forks outside_graphs system threads",
     "runtime": (
         "_native arena cache digest entering kernel_code loader memory native packages packing "
-        "pool private processor versions"
+        "pool private processor switch versions"
     ),
     "target": "caches",
 }

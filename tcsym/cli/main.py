@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tcsym.cli.run import Run
     from tcsym.kernel.kernel import Kernel
     from tcsym.options import Options
+    from tcsym.tuning.request import Search
 
 
 @click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
@@ -234,7 +235,7 @@ def tune(
     target: str | None,
     start: list[Options],
     seed: int,
-    search: str,
+    search: Search,
     plot: str | None,
     as_json: bool,
 ) -> None:
@@ -256,8 +257,9 @@ def tune(
         return
     kernel = load_kernel(file, name, target)
     shown = None if as_json else True
-    settings = {"seed": seed, "search": search, "progress": shown, "start": start}
-    report = kernel.tune(sizes_of(sizes), budget, **settings)
+    report = kernel.tune(
+        sizes_of(sizes), budget, start=start, progress=shown, seed=seed, search=search
+    )
     if plot:
         report.plot(plot)
     if as_json:

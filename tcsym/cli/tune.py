@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tcsym.tuning.report import TuningReport
+    from tcsym.tuning.request import Search
 
 
 def parse_budget(_ctx: click.Context, _param: click.Parameter, text: str) -> str | int:
@@ -30,7 +31,7 @@ def refuse_with_trace(**given: object) -> None:
 
 
 def tune_trace(
-    path: Path, budget: str | int, seed: int, search: str, progress: bool | None
+    path: Path, budget: str | int, seed: int, search: Search, progress: bool | None
 ) -> Iterator[TuningReport]:
     """Tune each kernel of a trace for the sizes it spent most time at, weighted by that time.
 
@@ -52,8 +53,7 @@ def tune_trace(
         calls = r.calls[:MOST_SIZES]
         weights = [c.seconds or 1e-9 for c in calls]
         sizes = [dict(c.sizes) for c in calls]
-        settings = {"seed": seed, "search": search, "progress": progress}
-        yield kernel.tune(sizes, part, weights=weights, **settings)
+        yield kernel.tune(sizes, part, weights=weights, seed=seed, search=search, progress=progress)
 
 
 def short_text(reports: Sequence[TuningReport]) -> str:

@@ -13,13 +13,21 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from queue import SimpleQueue
 
 from tcsym.errors import TargetError
 from tcsym.process.threads import ShortTurns
 from tcsym.target.cuda import host_half
-from tcsym.target.llvm import LEAST_LLVMLITE, Module, TargetMachine, set_option, version
+from tcsym.target.llvm import (
+    LEAST_LLVMLITE,
+    Module,
+    TargetMachine,
+    set_option,
+    target_machine,
+    version,
+)
 from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
@@ -47,8 +55,7 @@ def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object, or text that a device's driver loads."""
     if _is_device(ir_text):
         return _loadable(_assembly(ir_text, target))
-    machine = _machine(ir_text, target)
-    with _optimised(ir_text, target, machine) as module:
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
         return module.emitted(machine)
 
 
@@ -106,8 +113,7 @@ def assembly(ir_text: str, target: Target) -> str:
 
 
 def _assembly(ir_text: str, target: Target) -> bytes:
-    machine = _machine(ir_text, target)
-    with _optimised(ir_text, target, machine) as module:
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
         return module.emitted(machine, as_object=False)
 
 
@@ -125,7 +131,7 @@ def _loadable(ptx: bytes) -> bytes:
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    with _optimised(ir_text, target, _machine(ir_text, target)) as module:
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
         return str(module)
 
 
@@ -135,12 +141,12 @@ def _set_options() -> None:
         set_option(option)
 
 
-def _machine(ir_text: str, target: Target) -> TargetMachine:
+def _machine(ir_text: str, target: Target) -> AbstractContextManager[TargetMachine]:
     with _LOCK:
         _set_options()
     if target.kind == "cuda" and not _is_device(ir_text):
         target = host_half(target)
-    return TargetMachine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
+    return target_machine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
 
 
 def _optimised(ir_text: str, target: Target, machine: TargetMachine) -> Module:

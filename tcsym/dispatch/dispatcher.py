@@ -30,9 +30,9 @@ from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.switch import Switch
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.switch import Switch
 
 _log = logging.getLogger("tcsym.dispatch")
 
@@ -323,8 +323,8 @@ class Dispatcher:
     def _made_switch(self, table: Table) -> Switch | None:
         """None before there is an entry, and where sizes cannot be read off arguments natively."""
         if self.switch is None and self._has_entries():
-            from tcsym.dispatch.switch import Switch
-            from tcsym.dispatch.switch_image import switch_image
+            from tcsym.runtime.switch import Switch
+            from tcsym.runtime.switch_image import switch_image
 
             image = switch_image(self.plan, [v.context for v in table.ranges.versions[:-1]])
             self.switch = None if image is None else Switch(image, self.slow)

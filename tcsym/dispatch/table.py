@@ -19,9 +19,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.version import Values, Version
 from tcsym.runtime.size_functions import first_holding
+from tcsym.runtime.switch import NOTICED_FROM
 
 Decide = Callable[[bool, float, float], None]
 

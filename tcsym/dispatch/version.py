@@ -73,7 +73,7 @@ class Version(Struct, eq=False):
 
     def __str__(self) -> str:
         if self.kind == "wide":
-            return "wide, sizes whose formulas reach 2**40, loops as the program has them"
+            return "wide, sizes whose formulas reach 2**48, loops as the program has them"
         if self.kind == "refined":
             return f"refined, sizes where {self.region.options} was measured to be the fastest"
         region = self.region

@@ -77,7 +77,8 @@ def reaches(program: Program) -> tuple[Reach, ...]:
         for read, path in guarded_reads(s.expressions):
             places = [i for i in read.subscripts if isinstance(i, Index)]
             if path != Path() and len(places) == len(shapes[read.tensor]):
-                hull = product_of(_extent(i, scope) for i in places)
+                shape = shapes[read.tensor]
+                hull = product_of(_extent(i, scope, n) for i, n in zip(places, shape))
                 found[Reach(hull, product_of(shapes[read.tensor]))] = None
     return tuple(r for r in found if r.hull != r.tensor)
 
@@ -105,13 +106,14 @@ def _scope(s: Statement, loops: tuple[Interval, ...]) -> tuple[Interval, ...]:
     return (*inside_out(own), *loops)
 
 
-def _extent(e: Index, scope: tuple[Interval, ...]) -> Index:
-    """How many values a subscript may have, if only sizes tell."""
+def _extent(e: Index, scope: tuple[Interval, ...], inside: Index) -> Index:
+    """How many values a subscript may have; where sizes do not tell, no copy reaches beyond those
+    that are inside of the tensor."""
     ends = [bound(e, scope, greatest, frozenset()) for greatest in (False, True)]
     moving = {i.variable for i in scope}
     low, high = (x if x is not None and _is_of_sizes(x, moving) else None for x in ends)
     if low is None or high is None:
-        return largest(e, _hulls(scope)) * 2 + 1
+        return inside
     return maximum(high - low + 1, ZERO)
 
 

@@ -181,6 +181,7 @@ class Range(Keyed, frozen=True):
 
 NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
 MOST_GIVEN = 1 << 40
+ROOM = 1 << 48  # of formulas in usual code (runtime.limits): those of given ends are below it
 
 
 class Given(Struct, frozen=True):

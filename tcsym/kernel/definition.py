@@ -16,11 +16,22 @@ from tcsym.process.forks import inside
 from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from tcsym.kernel.settings import Settings
     from tcsym.options import Options
     from tcsym.sizes.dims import Dim
     from tcsym.strategy import Strategy
     from tcsym.target.target import Target
+
+    class Defined(TypedDict, total=False):
+        """Arguments of `define` that others pass on."""
+
+        sizes: Mapping[str, Dim | int | range] | None
+        strategy: str | Strategy
+        target: str | Target | None
+        options: Options | None
+        recompute: str
 
 
 _WRITTEN_HERE = ("<einsum>", "<trace>")  # names of texts that no user wrote

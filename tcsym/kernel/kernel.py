@@ -9,7 +9,7 @@ from _thread import RLock
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import modules
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tcsym.kernel import in_torch, ready
 from tcsym.kernel.differentiable import Differentiable
@@ -20,9 +20,11 @@ from tcsym.process.outside_graphs import outside_graphs
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
+    from typing import Protocol, TypeVar
+
+    from numpy.typing import NDArray
 
     from tcsym.dispatch.dispatcher import Dispatcher
-    from tcsym.dispatch.switch import Switch
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -30,13 +32,24 @@ if TYPE_CHECKING:
     from tcsym.kernel.signature import Signature
     from tcsym.network.memory import Memory
     from tcsym.network.plan import Plan
+    from tcsym.options import Options
     from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
     from tcsym.runtime.stats import Counters, Stats
+    from tcsym.runtime.switch import Switch
     from tcsym.sizes.dims import Dim, Sizes
     from tcsym.strategy import Strategy
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
+    from tcsym.tuning.request import Search
+
+    class Shaped(Protocol):
+        """An array of any library."""
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+    Array = TypeVar("Array", bound=Shaped)
 
 Function = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -108,6 +121,41 @@ class Kernel(Differentiable):
         return self._serving.dispatcher
 
     # ---- calls
+
+    @overload
+    def __call__(
+        self,
+        first: NDArray[Any],
+        /,
+        *rest: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **named: Any,
+    ) -> NDArray[Any]: ...
+
+    @overload
+    def __call__(
+        self,
+        first: Array,
+        /,
+        *rest: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **named: Any,
+    ) -> Array: ...
+
+    @overload
+    def __call__(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Any: ...
 
     def __call__(
         self,
@@ -208,7 +256,7 @@ class Kernel(Differentiable):
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
         sizes = switch.sizes_of(args, kwargs)
-        from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
+        from tcsym.runtime.switch import NOTICED_FROM, missing_calls
 
         missing = missing_calls(seconds, switch.calls(sizes), worth=kept[3][1])
         switch.again(sizes, missing or NOTICED_FROM)  # then by the dispatcher
@@ -295,7 +343,13 @@ class Kernel(Differentiable):
         self,
         sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
         budget: str | int = "60s",
-        **settings: Any,
+        *,
+        weights: Sequence[float] | None = None,
+        start: Options | Sequence[Options] | None = None,
+        executor: Any = None,
+        progress: bool | None = None,
+        seed: int = 0,
+        search: Search = "guided",
     ) -> TuningReport:
         """Search for better options; they go to the user's store and serve the next call.
 
@@ -319,7 +373,16 @@ class Kernel(Differentiable):
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
         given = self.program, target, declared, sizes, budget
-        report = tune_program(*given, began=began, **settings)
+        report = tune_program(
+            *given,
+            weights=weights,
+            start=start,
+            executor=executor,
+            progress=progress,
+            seed=seed,
+            search=search,
+            began=began,
+        )
         self._serving.dispatch(self._checked_call, self._install, ahead=report.code)
         self._install(self._checked_call)
         return report
@@ -445,7 +508,7 @@ class Kernel(Differentiable):
         """
         return self._serving.explain(stage, sizes)
 
-    def _doc(self, _: str | None) -> str:
+    def _doc(self, of_class: str | None) -> str | None:
         return f"{self.signature!r}\n\n{self.source.strip()}\n"
 
     def __repr__(self) -> str:

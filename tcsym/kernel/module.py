@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from tcsym.kernel.settings import Settings
     from tcsym.runtime.stats import Stats
 
+    Only = Kernel  # which a module of one def is, too
+else:
+    Only = object
+
 _FUNCTIONS = frozenset(["__name__", "__qualname__"])
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
 
 
-class Module:
+class Module(Only):
     """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
 
     With a single def the module is that kernel, too: it can be called and has its attributes. With
@@ -59,16 +63,16 @@ class Module:
     def __contains__(self, name: object) -> bool:
         return name in self._kernels
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Kernel:
         if name.startswith("_") and name not in _FUNCTIONS:
             raise AttributeError(name)
         if name in _DELEGATED | _FUNCTIONS and len(self._kernels) == 1:
-            return getattr(self._only, name)
+            return getattr(self._only, name)  # type: ignore[no-any-return]
         if name == "stats":
-            return self._stats()
+            return self._all_stats()  # type: ignore[return-value]
         raise AttributeError(self._unknown(name))
 
-    def _stats(self) -> Stats:
+    def _all_stats(self) -> Stats:
         """What all kernels did so far."""
         from tcsym.runtime.stats import Stats  # most processes only call
 
@@ -89,17 +93,19 @@ class Module:
     def _settings(self) -> Settings:
         return self._only.settings
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the only def; see `Kernel.__call__`."""
-        if len(self._kernels) == 1:
-            if "torch" in modules and in_torch.in_graph():
-                return self._only(*args, **kwargs)
-            return self._only._entry(*args, **kwargs)
-        from tcsym.errors import CallError
+    if not TYPE_CHECKING:  # its types are Kernel's
 
-        names = ", ".join(self._kernels)
-        message = f"this module has {len(self)} defs, it is not one function"
-        raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Call the only def; see `Kernel.__call__`."""
+            if len(self._kernels) == 1:
+                if "torch" in modules and in_torch.in_graph():
+                    return self._only(*args, **kwargs)
+                return self._only._entry(*args, **kwargs)
+            from tcsym.errors import CallError
+
+            names = ", ".join(self._kernels)
+            message = f"this module has {len(self)} defs, it is not one function"
+            raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
 
     def _doc(self, of_class: str | None) -> str | None:
         return self._only.__doc__ if len(self._kernels) == 1 else of_class

@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from tcsym.dispatch.switch import Switch
     from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.switch import Switch
     from tcsym.tuning.choice import Choice
 
 Function = Callable[..., Any]

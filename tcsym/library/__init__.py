@@ -11,7 +11,7 @@ options are tuned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tcsym.errors import OptionError
 from tcsym.process.forks import inside
@@ -19,7 +19,9 @@ from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Unpack
 
+    from tcsym.kernel.definition import Defined
     from tcsym.kernel.kernel import Kernel
     from tcsym.sizes.dims import Dim
 
@@ -71,7 +73,7 @@ def sizes(name: str) -> dict[str, Dim]:
 
 @outside_graphs
 @inside
-def load(name: str, **settings: Any) -> Kernel:
+def load(name: str, **settings: Unpack[Defined]) -> Kernel:
     """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
     from tcsym.kernel.definition import define
 

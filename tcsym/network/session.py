@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tcsym.dispatch.switch import Switch
-from tcsym.dispatch.switch_image import switch_image
 from tcsym.errors import OptionError
 from tcsym.network.allocate import DeviceScratch, Scratch, allocator_of
 from tcsym.network.calls import constants_call, free_call, known_call, require_within
@@ -32,6 +30,8 @@ from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.scalars import is_scalar, scalar_array
+from tcsym.runtime.switch import Switch
+from tcsym.runtime.switch_image import switch_image
 from tcsym.runtime.view import ANY_STREAM, Library, Place, Unusable, View
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value

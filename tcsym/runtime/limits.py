@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tcsym.frontend.program import Program
+from tcsym.frontend.program import ROOM, Program
 from tcsym.index.expr import TRUE, Condition, Index, ge
 from tcsym.runtime.size_functions import first_failing
 from tcsym.sizes.context import Interval, decided
@@ -21,7 +21,6 @@ from tcsym.sizes.context import Interval, decided
 if TYPE_CHECKING:
     from tcsym.frontend.formulas import Formula
 
-ROOM = 1 << 40
 LIMIT = 1 << 63
 MOST_COPIED, FEW_ELEMENTS = 8, 1 << 18  # of elements that there are; or, if they are so few, more
 

@@ -17,10 +17,12 @@ from msgspec.structs import replace
 
 from tcsym.errors import OptionError, TargetError, TCError
 from tcsym.frontend.program import Program
+from tcsym.index.expr import FALSE, Condition
 from tcsym.options import Options
 from tcsym.process.helper import HelperError
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.device import device_of
+from tcsym.sizes.context import Interval, decided, ranges_of
 from tcsym.sizes.dims import Dim
 from tcsym.target.target import TWIN, Target
 from tcsym.tuning.budget import Budget
@@ -41,13 +43,13 @@ from tcsym.tuning.refine import simplified
 from tcsym.tuning.regret import certify
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
-from tcsym.tuning.select_regions import Conclusion, conclude, hull
+from tcsym.tuning.select_regions import Conclusion, conclude, hull, if_all_wins
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of, value_of
 from tcsym.tuning.start import STARTS, known_options
 from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.times import Times
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Split, Tree, joined, leaf_of, leaves_of
+from tcsym.tuning.tree import Leaf, Split, Tree, contexts, joined, leaf_of, leaves_of
 from tcsym.tuning.trials import Trials
 from tcsym.tuning.workers import WorkerPool
 
@@ -342,6 +344,7 @@ class _Tuning:
             unconfirmed = {v: Ratio(0.0, 0.0, r.seconds) for v, r in times.items()}
             return Conclusion(Leaf(DEFAULT), unconfirmed, (), True)
         is_everywhere = self.request.deepest == 0
+        self.judge.regions = self._regions(if_all_wins(tree, weights, extra, is_everywhere))
         found = conclude(tree, self.judge, times, usable, weights, extra, is_everywhere)
         prove_partition(found.tree, self.request.program.sizes)
         return found
@@ -373,6 +376,15 @@ class _Tuning:
             with contextlib.suppress(Exception):  # else it is compiled anew where it is needed
                 left = min(FETCHED, self.budget.left)
                 self.judge.codes[o] = answer(self.executor.submit(code_of, job), left)
+
+    def _regions(self, tree: Tree) -> tuple[Condition, ...]:
+        """What calls are told apart by where the tree is kept."""
+        request = self.request
+        ranges = dict.fromkeys(request.program.sizes, Interval(0, None))
+        ranges |= ranges_of(request.context)
+        found = contexts(self._with_earlier(tree), request.program.sizes)
+        left = (decided(context, ranges) for context, _ in found)
+        return tuple(context for context in left if context != FALSE)
 
     def _with_earlier(self, tree: Tree) -> Tree:
         """Far from what was measured now, what an earlier tune found; everywhere, if this one

@@ -221,7 +221,7 @@ def test_versions_of_a_strategy_are_in_the_table(tmp_path: Path) -> None:
     folder = kernel.export(tmp_path / "s")
     (level,) = json.loads((folder / "manifest.json").read_text())["levels"]
     wide, *usual = [v["where"] for v in level["versions"]]
-    assert wide == f"M >= {2**40}" and usual == ["N >= 1 && 8 >= N", "true"]
+    assert wide == f"M >= {2**48}" and usual == ["N >= 1 && 8 >= N", "true"]
     loaded = tc.load(folder)
     for n in (1, 8, 9, 64):
         x = random(n, 3)
@@ -238,7 +238,7 @@ def test_versions_that_calls_led_to_are_in_the_table(tmp_path: Path) -> None:
     folder = kernel.export(tmp_path / "s")
     (level,) = json.loads((folder / "manifest.json").read_text())["levels"]
     assert [v["where"] for v in level["versions"]] == [
-        f"N >= {2**40} || M >= {2**40}",
+        f"N >= {2**48} || M >= {2**48}",
         "N == 4 && M == 3",
         "N == 6 && M == 3",
         "true",

@@ -255,6 +255,9 @@ RAGGED = {
     "c +=! X(j) * X(k) * s where j in at(b):at(b+1), k in at(b):at(b+1) s = s * 0.5 + c } }",
     "steps": "double(5) X, double a) -> (double s) { s = a for t in B "
     "{ c +=! X(j) * s where j in 0:at(t) s = s * 0.5 + c } }",
+    "pairs of neighbours": "double(B) X, double(B,9) W) -> (double(5,B,2) Y) "
+    "{ Y(0,b,c) = 1.0 where b in 0:B, c in 0:2 for t in 4 { "
+    "Y(t+1,b,c) +=! X(j+1) * Y(t,j,c) * W(b,j+1) where j in 0:at(b)/2 } }",
 }
 
 

@@ -101,6 +101,7 @@ def _term(
     s = w.scope({**left, **reduced})
     op = w.rng.choice(OPERATORS)
     x = f"tanh(float32({tame(number(s, w.rng.choice([0, 1, 2]))).text}))"
+    x = _bounded(s, x, reduced)
     if factor:
         x = w.rng.choice([f"{x} * {factor}", f"tanh({x} + {factor})"])
     if op == "*=":
@@ -112,6 +113,17 @@ def _term(
     s.extents.update(open_)
     s.anchored.clear()
     return op, x, where(w, s, ", ".join(clauses), loop=loop)
+
+
+def _bounded(s: Scope, x: str, reduced: dict[str, Index]) -> str:
+    """Times elements at what is reduced: without a bound that tensors' shapes say there is no
+    gradient."""
+    for v, e in reduced.items():
+        fit = [t for t in s.tensors if t.shape == (e,) and t.dtype is not DType.BOOL]
+        if fit and s.chance(0.8):
+            read = left_side(s.rng.choice(fit).name, [v])
+            x = f"{x} * {s.rng.choice(['cos', 'tanh'])}(float32({read}))"
+    return x
 
 
 def _guarded(w: Writer, s: Scope, x: str, op: str) -> str:

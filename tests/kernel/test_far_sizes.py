@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.runtime.limits import Limits
 from tests.guarded import guarded
 
 STRIDED = """def w(float(N) X, size R, size M) -> (float(M) Y) {
@@ -40,7 +41,7 @@ CHOSEN = """def w(float(N) X, size R, size M) -> (float(M) Y) {
 TEXTS = [STRIDED, WINDOWED, BLOCKS, QUOTIENTS, STEPS, BACKWARDS, CHOSEN]
 N, MOST = 37, 2**63 - 1
 FITTING = [(3, 9), (2**15, 70), (65536, 40000), (2**31 - 1, 9), (2**32, 5), (2**60, 3), (2**61, 2)]
-FITTING += [(2**62 - 50, 1), (2**40, 33), (2**39 + 1, 2)]
+FITTING += [(2**62 - 50, 1), (2**40, 33), (2**48, 33), (2**47 + 1, 2)]
 BEYOND = [(2**62, 3), (2**62, 4000), (MOST, 9), (2**33, 2**33)]
 
 Way = Callable[[str, Mapping[str, int], Path], Callable[..., Any]]
@@ -201,3 +202,20 @@ def test_seldom_sizes_have_versions_of_their_own() -> None:
     kernel(x, 3, 5), kernel(x, 2**50, 5)
     assert len(kernel.stats.variants) == 2
     assert "wide" in kernel.explain("variants", N=N, R=2**50, M=5)
+
+
+ENDS = "int32(P) off, float(J) X, size B"
+USUAL = [
+    f"def f({ENDS}) -> (Y) {{ Y(b) +=! j+1 < J ? X(j+1) : 0.0 where b in 0:B, j in off(b):J }}",
+    f"def f({ENDS}) -> (Y) {{ Y(b) +=! j < J ? X(j) : 0.0 where b in 0:B, j in 0:off(b) }}",
+    f"def f({ENDS}) -> (Y) {{ Y(b) +=! 16*j < J ? X(16*j) : 0.0 where b in 0:B, j in 0:off(b) }}",
+    """def f(int32(B) n, float(B,J) X) -> (Y) {
+      Y(b) +=! j < J && k <= j ? X(b,j) * X(b,k) : 0.0 where j in 0:n(b), k in 0:n(b)
+    }""",
+]
+
+
+@pytest.mark.parametrize("text", USUAL)
+def test_sizes_of_arrays_are_usual_whatever_ends_tensors_say(text: str) -> None:
+    program = tc.define(text).f.program
+    assert not Limits(program).is_wide((100,) * len(program.sizes))

@@ -129,7 +129,7 @@ class _Machine:
             case Verify(value):
                 return self.value(value)
             case Loop():
-                return self._loop(n) if n.value is None else self._read(n, self.value(n.value))
+                return self._loop(n) if n.value is None else self._once(n, self.value(n.value))
             case Branch(c, a, b):
                 test, yes = _condition(c), self.node(a)
                 no = self.node(b) if b is not None else (lambda env: None)
@@ -171,7 +171,7 @@ class _Machine:
 
         return update
 
-    def _read(self, n: Loop, value: Run) -> Run:
+    def _once(self, n: Loop, value: Run) -> Run:
         """The one iteration for which the variable has that value."""
         body = self.node(n.body)
 

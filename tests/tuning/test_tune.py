@@ -178,6 +178,8 @@ def test_it_finds_what_is_best_where(search: Any, database: Database) -> None:
     regions = lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)
     assert {r.origin for r in regions} == {"user"}
     assert len(regions) >= 2
+    assert executor.confirmed  # which timed the way to the region, too
+    assert all(len(job.regions) >= len(regions) for job in executor.confirmed)
     assert report.regret(40).mean < 1.1
     assert "if " in report.options
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcsym.dispatch.switch import SwitchImage
 from tcsym.index.expr import Condition
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.plan import CallPlan, GivenSize
+from tcsym.runtime.switch import SwitchImage
 
 
 def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchImage | None:

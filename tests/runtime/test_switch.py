@@ -16,12 +16,12 @@ import pytest
 
 import tcsym as tc
 from tcsym.compiler import analyse
-from tcsym.dispatch.switch import Switch
-from tcsym.dispatch.switch_image import switch_image
 from tcsym.index.expr import Condition, ge, lt, var
 from tcsym.runtime.entering import read_tensors
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.size_functions import first_holding
+from tcsym.runtime.switch import Switch
+from tcsym.runtime.switch_image import switch_image
 from tcsym.tuning.tree import Box, Leaf, Predicate, Split
 from tcsym.tuning.tree import contexts as tree_contexts
 from tests.entered import entered
