@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib.metadata import requires
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.backend import BACKENDS
 from tcsym.codegen import emit, object_code
 from tcsym.codegen.device.ptxas import assembled, assembler
@@ -26,7 +28,7 @@ from tcsym.target.names import resolve_target
 from tests.codegen.device.test_ptx import needs_ptxas
 from tests.emulated_driver import Driver, cuda, emulated
 from tests.tools.rehearsal import CAPABILITY, DEVICE, Numpy, Recorded, Recording, code
-from tools.gpu import pack, products, rows, run
+from tools.gpu import costs, launches, pack, products, rows, run, speeds, updates
 from tools.gpu.case import Case, equal, run_cases
 from tools.gpu.groups import GROUPS, Group
 from tools.gpu.library import Torch
@@ -45,9 +47,17 @@ def recorded(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[byte
     cuda.capability = CAPABILITY
     monkeypatch.setitem(BACKENDS, "cuda", Recording())
     monkeypatch.setattr(Recorded, "texts", set())
-    for known in (products.kernel, products.space, rows.kernel, rows.plans):
-        known.cache_clear()
+    forget()
     yield Recorded.texts
+    forget()
+
+
+def forget() -> None:
+    """Kernels and plans of another target."""
+    for known in (products.kernel, products.space, rows.kernel, rows.plans, rows.defined):
+        known.cache_clear()
+    for known in (launches.kernel, updates.kernel):
+        known.cache_clear()
 
 
 def rehearsed(name: str, texts: set[bytes], out: Path) -> None:
@@ -308,3 +318,47 @@ def test_references_by_torch_are_those_by_numpy(torch: Any) -> None:
         assert (library.host(library.of(library.host(a))) == library.host(a)).all()
         assert products.norm(library, a, library.wide(a), 1e-9)["norm"] == 0
     assert {"product", "softmax", "conv2d", "attention"} <= library.rivals().keys()
+
+
+class OnProcessor(Torch):
+    """torch's tensors there, for all but streams, graphs and clocks of a device."""
+
+    is_small = True
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+
+    def stream(self) -> Any:
+        return nullcontext()
+
+    def captured(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        made = call()
+        return made, lambda: made.copy_(call()) if isinstance(made, self.torch.Tensor) else None
+
+    def synchronize(self) -> None:
+        pass
+
+    def milliseconds(self, call: Callable[[], Any], calls: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return 1e3 * (time.perf_counter() - begun) / calls
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("name", [n for n in GROUPS if n != "about" and not n.startswith("plans")])
+def test_groups_run_with_torch(
+    name: str, torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels are the processor's: what groups ask of torch is right."""
+    define = tcsym.define
+    monkeypatch.setattr(tcsym, "define", lambda text, **_: define(text, target="cpu"))
+    for module in (products, rows, speeds, costs):
+        monkeypatch.setattr(module, "resolve_target", lambda _: resolve_target(f"cuda:{DEVICE}"))
+    forget()
+    library = OnProcessor()
+    cases = list(GROUPS[name].cases(library, pack.programs_here()))
+    later = [c for c in cases if c.name != "a position outside"]  # which processors raise at once
+    status = run_cases(name, later[: MOST_CASES if "programs" in name else None], library, tmp_path)
+    forget()
+    assert status == 0, [x for x in taken(tmp_path, name) if not x["ok"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,12 +33,9 @@ class Wrong(Exception):
 def equal(library: Library, got: Any, expected: Any) -> dict[str, Any]:
     """Figures of a result that has no rounding."""
     differ = int((library.wide(got) != expected).sum())
-    figures = {"wrong": differ}
     if differ:
-        raise Wrong(
-            f"{differ} of {expected.size if library.is_small else expected.numel()}", figures
-        )
-    return figures
+        raise Wrong(f"{differ} of {prod(expected.shape)}", {"wrong": differ})
+    return {"wrong": differ}
 
 
 def near(library: Library, got: Any, expected: Any, most: float) -> dict[str, Any]:

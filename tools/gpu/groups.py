@@ -95,7 +95,7 @@ def _sanitized(library: Library) -> Iterator[Case]:
     from tools.gpu import launches, products
 
     for plan in ("WarpTiles:64x64x32x3x32x32", "SplitSum:64x64x32x3x32x32"):
-        yield products.case(library, "bfloat16", "nn", (67, 101, 131), plan)
+        yield products.case(library, "bfloat16", "nn", (67, 101, 131), plan, 0)
     yield from (c for c in launches.cases(library) if c.name.endswith("40 GridSteps"))
 
 

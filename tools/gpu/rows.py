@@ -134,7 +134,7 @@ def maps(library: Library) -> Iterator[Case]:
                 ) -> dict[str, Any]:
                     x = library.whole(*shape, dtype="bfloat16" if name == "short" else "float32")
                     x = library.shifted(x) if is_shifted else x
-                    got = _defined(text)(x)
+                    got = defined(text)(x)
                     tcsym.synchronize()
                     wide = library.wide(x)
                     return equal(library, got, wide.T if name == "turned" else 2 * wide)
@@ -146,11 +146,11 @@ def maps(library: Library) -> Iterator[Case]:
 def _strided(library: Library) -> dict[str, Any]:
     x, y = library.whole(33, 65), library.whole(65, 33)
     text = "def add(float(N,M) X, float(N,M) Y) -> (Z) { Z(i,j) = X(i,j) + Y(i,j) }"
-    got = _defined(text)(x, library.turned(y))
+    got = defined(text)(x, library.turned(y))
     tcsym.synchronize()
     return equal(library, got, library.wide(x) + library.wide(y).T)
 
 
 @lru_cache(None)
-def _defined(text: str) -> Any:
+def defined(text: str) -> Any:
     return tcsym.define(text, target="cuda")
