@@ -75,7 +75,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
         default).
-    tf32: devices may multiply matrices of float32 by their ten first bits behind the point, which
+    tf32: devices may multiply matrices of float32 rounded to ten bits behind the point, which
         changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.

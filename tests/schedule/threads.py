@@ -145,4 +145,4 @@ def _multiplied(given: list[Request]) -> list[list[float]]:
 
 def _tf32(x: float) -> float:
     (bits,) = struct.unpack("<I", struct.pack("<f", x))
-    return float(struct.unpack("<f", struct.pack("<I", bits & ~0x1FFF))[0])
+    return float(struct.unpack("<f", struct.pack("<I", (bits + 0x1000) & ~0x1FFF))[0])

@@ -127,7 +127,7 @@ class OfNvptx:
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         code = context.code
         if held.dtype is DType.FLOAT32:
-            factors = [as_bits(code, x, 32).typed for x in (*held.left, *held.right)]
+            factors = [_short(context.function, x) for x in (*held.left, *held.right)]
         else:
             short = [to_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
             pairs = [_pair(code, *short[k : k + 2]) for k in range(0, len(short), 2)]
@@ -178,6 +178,12 @@ def _several(f: Function, kind: str, count: int, name: str, *arguments: str) -> 
 def _shuffled(context: Context, value: Val, lane: Val) -> Val:
     given = _ALL, value.typed, lane.typed, f"i32 {WARP - 1}"
     return Val(context.function.call("i32", "llvm.nvvm.shfl.sync.idx.i32", *given), "i32")
+
+
+def _short(f: Function, value: Val) -> str:
+    """float32 -> tf32, to nearest: what `mma` is given as it is, it would round toward zero."""
+    f.module.declare("i32", "llvm.nvvm.f2tf32.rna", "float")
+    return f"i32 {f.pure(f'call i32 @llvm.nvvm.f2tf32.rna({value.typed})')}"
 
 
 def _elements(code: Code, word: Val, dtype: DType) -> list[Val]:

@@ -39,7 +39,10 @@ KERNELS = {
     "row_sums": (32, ["shfl.sync.idx.b32", "bar.sync", "ld.global.nc.b32"]),
     "transposition": (32, ["bar.sync", "ld.shared.b32"]),
     "instructions_16": (56, ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"]),
-    "instructions_8": (64, ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"]),
+    "instructions_8": (
+        64,
+        ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32.f32"],
+    ),
     "instructions_8_rows": (72, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
     "instructions_16_rows": (64, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
     "instructions_16_columns": (
