@@ -42,34 +42,36 @@ def main() -> int:
 def run(given: argparse.Namespace) -> int:
     out = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    paths, programs = [ROOT], pack.programs_here()
+    paths, programs, begun = [ROOT], pack.programs_here(), list[subprocess.Popen[bytes]]()
+    if not given.rehearse:
+        probe = "import torch; assert torch.cuda.is_available(), 'torch sees no CUDA device'"
+        begun.append(subprocess.Popen([sys.executable, "-c", probe]))
     if given.source:
         site = out.with_name(f"{out.name}-site")  # not in OUT: what lies there is carried home
+        if not given.rehearse:  # else it is there, and others may run it
+            build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+            begun.append(subprocess.Popen(build, cwd=ROOT))
         pack.unpack(given.source.resolve(), site)
         paths.insert(0, site)
         programs = given.source.resolve() / pack.PROGRAMS
-        if not given.rehearse:  # else it is there, and others may run it
-            build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-            subprocess.run(build, cwd=ROOT, check=True)
+    ended = [x.wait() for x in begun]
+    if any(ended):
+        return 1
     sys.path[:0] = map(str, paths)  # what is loaded from here on may be unpacked
     from tools.gpu.groups import GROUPS
     from tools.gpu.run import environment_with
     from tools.gpu.run import run as run_groups
 
-    names = [n for n in given.groups.split(",") if n] or [
-        n for n, group in GROUPS.items() if group.is_usual
-    ]
+    names = [n for n in given.groups.split(",") if n]
+    names = names or [n for n, group in GROUPS.items() if group.is_usual]
     unknown = [n for n in names if n not in GROUPS]
     if unknown:
         raise SystemExit(f"gpu: no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     module = "tests.tools.rehearsal" if given.rehearse else "tools.gpu.group"
     command = [*given.under.split(), sys.executable, "-m", module]
-    environment = environment_with(*paths)
-    probe = "import torch; assert torch.cuda.is_available(), 'torch sees no CUDA device'"
-    if not given.rehearse and subprocess.run([sys.executable, "-c", probe]).returncode:
-        return 1
     patience = REHEARSED if given.rehearse else 1.0
     seconds = given.seconds or SECONDS * patience
+    environment = environment_with(*paths)
     held = run_groups(names, command, (out, programs), seconds, environment, patience)
     return int(not held)
 

@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
     cases: Cases
     is_timed: bool = False
-    seconds: float = 60.0
+    seconds: float = 50.0
     syncs: bool = False
     is_usual: bool = True
 

@@ -39,6 +39,8 @@ def table(group: str, lines: Iterable[Line], is_timed: bool) -> str:
     good = sum(x["ok"] for x in lines)
     seconds = sum(x["s"] for x in lines)
     told = [f"{group}: {good} of {len(lines)} hold, {seconds:.1f} s"]
+    if not lines:
+        told = [f"{group}: nothing ran, the log says why"]
     shown = [x for x in lines if not x["ok"]][:MOST_FAILED]
     for x in lines if is_timed else shown:
         figures = (f"{k} {_short(v)}" for k, v in x.items() if k not in _HEAD)

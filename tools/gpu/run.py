@@ -10,17 +10,19 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import IO
 
 from tools.gpu.case import BROKEN
 from tools.gpu.groups import GROUPS
-from tools.gpu.lines import put, table, taken
+from tools.gpu.lines import FILE, put, table, taken
 
 LOG = "log.txt"
 MOST_AT_ONCE = 8
 POLLED = 0.05  # seconds
+END_SECONDS = 10.0  # until a process that was killed is gone
 
 
 class Running:
@@ -55,7 +57,8 @@ class Running:
         code = self._process.poll()
         if code is None and (seconds > self._seconds or time.monotonic() > end):
             self._process.kill()
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):  # what a driver holds may stay
+                self._process.wait(END_SECONDS)
             self._tell(f"ended after {seconds:.0f} s")
             return True
         if code is None or code in (0, 1):
@@ -82,8 +85,10 @@ def run(
     patience: float = 1.0,
 ) -> bool:
     """Whether all cases of the groups hold. paths: for results; of the acceptance programs.
-    patience: how much longer than on a device a group may take."""
+    patience: how much longer than on a device a group may take. Results of before are replaced."""
     out, end = paths[0], time.monotonic() + seconds
+    for old in (FILE, LOG):
+        (out / old).unlink(missing_ok=True)
     with (out / LOG).open("ab") as log:
         for batch in _batches(names):
             waiting, running = list(batch), list[Running]()
@@ -120,5 +125,6 @@ def _batches(names: Sequence[str]) -> Iterator[list[str]]:
 
 def environment_with(*paths: Path) -> dict[str, str]:
     """Of processes that find modules there first."""
-    found = os.pathsep.join(map(str, paths))
+    before = os.environ.get("PYTHONPATH")
+    found = os.pathsep.join([*map(str, paths), *([before] if before else [])])
     return {**os.environ, "PYTHONPATH": found, "PYTHONUNBUFFERED": "1"}
