@@ -63,7 +63,7 @@ def forget() -> None:
 def rehearsed(name: str, texts: set[bytes], out: Path) -> None:
     """All of a group's results are right, and NVIDIA's assembler takes all of its code."""
     cases = GROUPS[name].cases(Numpy(), pack.programs_here())
-    many = name.startswith(("plans", "programs"))
+    many = name.startswith("programs")
     status = run_cases(name, islice(cases, MOST_CASES) if many else cases, Numpy(), out)
     if assembler() is not None:
         status |= run_cases(name, [code(texts)], Numpy(), out)

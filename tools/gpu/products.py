@@ -78,6 +78,9 @@ MORE: tuple[Sizes, ...] = (
 PHASED = (16, 104, 384), (200, 8, 1040)  # of arrays that begin beside multiples of 16 bytes
 PLANNED: tuple[Sizes, ...] = ((136, 104, 136), (67, 101, 131))  # aligned, and ragged: by each plan
 EMPTY = (0, 3, 4), (3, 0, 4)
+SPARSE = (
+    10  # of so many plans one is rehearsed: a twin's code of large blocks takes a while to make
+)
 
 
 @lru_cache(None)
@@ -188,7 +191,8 @@ def by_sizes(library: Library, kind: str) -> Iterator[Case]:
 
 def by_plans(library: Library, kind: str, layout: str) -> Iterator[Case]:
     """Every plan that the nest is offered, by its name: blocks that are full, and edges."""
-    for plan in nest(kind, layout).plans:
+    plans = list(nest(kind, layout).plans)
+    for plan in plans[::SPARSE] if library.is_small else plans:
         for sizes in PLANNED:
             yield case(library, kind, layout, sizes, plan, 0)
 
