@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ def cases(library: Library) -> Iterator[Case]:
     yield Case("a stream beside", lambda: _beside(library))
     yield Case("a session", lambda: _session(library))
     yield Case("numbers and strides", lambda: _numbers(library))
+    if find_spec("cupy"):
+        yield Case("arrays of cupy", _cupy)
 
 
 def _steps(library: Library, way: str, sizes: tuple[int, int, int]) -> dict[str, Any]:
@@ -130,6 +133,20 @@ def _session(library: Library) -> dict[str, Any]:
         for _ in range(3):
             found = near(library, session(a), twice(library, a), MOST)
     return found
+
+
+def _cupy() -> dict[str, Any]:
+    """On its stream, and the result is its own."""
+    import cupy
+
+    a = cupy.ones((40, 40), "f")
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        out = kernel(MM)(2 * a, a)
+        stream.synchronize()
+    if type(out) is not cupy.ndarray or not bool((out == 80).all()):
+        raise Wrong(f"it gives {type(out)}", {})
+    return {}
 
 
 def _numbers(library: Library) -> dict[str, Any]:
