@@ -14,7 +14,7 @@ from setuptools import Extension, setup
 
 SOURCES = Path("tcsym/native")
 SHARED = Path("tcsym/artifact/cuda_grids.h")  # with artifacts
-LEAST_GLIBC = 27  # 2.27
+LEAST_GLIBC = 28  # 2.28
 
 native = Extension(
     "tcsym.runtime._native",

@@ -29,7 +29,7 @@ def build_native() -> None:
         return built.exists() and built.stat().st_mtime_ns >= newest
 
     if not is_fresh():
-        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--force"]
         subprocess.run(command, cwd=ROOT, check=True)
         assert is_fresh() or not which("cc"), "the native part of the run time does not compile"
 

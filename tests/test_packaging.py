@@ -94,7 +94,7 @@ def test_wheel_from_sdist_works_outside_the_tree(built: Built, tmp_path: Path) -
 def test_the_wheel_says_where_it_runs(built: Built) -> None:
     """It has machine code of one kind of processors, and libraries that need such a glibc."""
     python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    glibc = max(27, int(platform.libc_ver()[1].split(".")[1]))
+    glibc = max(28, int(platform.libc_ver()[1].split(".")[1]))
     tag = f"{python}-{python}-manylinux_2_{glibc}_x86_64"
     assert built.wheel.name == f"tcsym-{tcsym.__version__}-{tag}.whl"
     assert in_wheel(built.wheel, "/WHEEL").get_all("Tag") == [tag]
@@ -141,6 +141,52 @@ def test_stages_are_seen_at_the_root() -> None:
     assert list((ROOT / os.readlink(ROOT / "autotune_cache")).glob("*.json"))
 
 
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tcsym", "msgspec", "lark", "llvmlite", "islpy", "ml_dtypes"):
+            raise ModuleNotFoundError(f"no {name} here", name=name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np, tcsym_runtime
+from tcsym_runtime.runtime.native import HAS_ENTRIES
+assert HAS_ENTRIES and tcsym_runtime.__version__ == sys.argv[2]
+f = tcsym_runtime.load(sys.argv[1])
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+for n in (1, 3):
+    assert (f(A[:n], A.T.copy()) == A[:n] @ A.T).all()
+try:
+    f(A, A)
+except tcsym_runtime.TCError as error:
+    assert error.kind == "size" and "expected (4, 4)" in str(error), error
+else:
+    raise AssertionError("sizes that disagree were taken")
+"""
+
+
+@pytest.fixture(scope="module")
+def runtime(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """What is built of tcsym-runtime."""
+    to = tmp_path_factory.mktemp("runtime")
+    run(sys.executable, "-m", "tools.runtime_package", str(to / "project"), cwd=ROOT)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to), cwd=to / "project")
+    return Built(next(to.glob("*.tar.gz")), next(to.glob("*.whl")))
+
+
+def test_the_runtime_runs_artifacts_with_numpy_alone(runtime: Built, tmp_path: Path) -> None:
+    mm = tcsym.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+    folder, site = mm.export(tmp_path / "mm"), tmp_path / "site"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site))
+    run(*pip, str(runtime.wheel), cwd=tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(site)!r})\n{WITHOUT}"
+    run(sys.executable, "-c", code, str(folder), tcsym.__version__, cwd=tmp_path)
+    assert in_wheel(runtime.wheel, "/METADATA")["Version"] == tcsym.__version__
+    needed = in_wheel(runtime.wheel, "/METADATA").get_all("Requires-Dist", [])
+    assert [x for x in needed if "extra" not in x] == ["numpy>=1.26"]
+
+
 def step(name: str) -> str:
     """The shell text of a step of the release."""
     jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
@@ -148,7 +194,9 @@ def step(name: str) -> str:
     return str(found)
 
 
-def test_a_release_is_checked_before_it_is_published(built: Built, tmp_path: Path) -> None:
+def test_a_release_is_checked_before_it_is_published(
+    built: Built, runtime: Built, tmp_path: Path
+) -> None:
     """The workflow's own step, on what was built here."""
     ready = tmp_path / "checkout"
     for folder in ("tools", "tcsym"):
@@ -160,8 +208,10 @@ def test_a_release_is_checked_before_it_is_published(built: Built, tmp_path: Pat
     changes = ready / "CHANGELOG.md"
     changes.write_text(f"# Changes\n\n## {own} (2030-01-02)\n")
     dist.mkdir()
-    shutil.copy(built.wheel, dist)
     shutil.copy(next(built.sdist.parent.glob("*.tar.gz")), dist)
+    shutil.copy(runtime.sdist, dist)
+    for wheel in (built.wheel, runtime.wheel):
+        shutil.copy(wheel, dist / wheel.name.replace("-linux_", "-manylinux_2_28_"))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     text = step("Check what will be published") + f" --pythons {here}"
 
@@ -178,8 +228,8 @@ def test_a_release_is_checked_before_it_is_published(built: Built, tmp_path: Pat
     shutil.copy(built.wheel, pure)
     assert f"{pure.name}: its platform is any" in check(f"v{own}")
     pure.unlink()
-    next(dist.glob("*.whl")).unlink()
-    assert f"no wheel for cp{here.replace('.', '')}" in check(f"v{own}")
+    next(dist.glob("tcsym-*.whl")).unlink()
+    assert f"no wheel of tcsym for cp{here.replace('.', '')}" in check(f"v{own}")
     changes.write_text(f"# Changes\n\n## {own} (unreleased)\n")
     assert "CHANGELOG.md does not begin" in check(f"v{own}")
 

@@ -37,11 +37,18 @@ exec chroot "$root" env --chdir "$at" "$@"
 
 
 class Interpreter(NamedTuple):
-    """`path`: where it is, below `root` if it has one of its own."""
+    """`path`: where it is, below `root` if it has one of its own. `of`: what its environment is
+    called that is not the usual one of this version."""
 
     version: str
     path: str
     root: Path | None = None
+    of: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Of its environment."""
+        return KEPT / (self.of or self.version)
 
     def command(self, words: Iterable[str], python: str = "") -> list[str]:
         """The words of a command that runs it, or `python`, an environment's, in the checkout."""
@@ -116,7 +123,7 @@ def environment(of: Interpreter, packages: Iterable[str]) -> str:
 
     They are installed from here, so that a root of its own needs no network.
     """
-    folder = KEPT / of.version
+    folder = of.folder
     python, mark = folder / "bin" / "python", folder / "installed"
     words = list(packages)
     if mark.exists() and mark.read_text() == "\n".join(words):
@@ -131,7 +138,7 @@ def environment(of: Interpreter, packages: Iterable[str]) -> str:
 
 def install(of: Interpreter, words: Iterable[str]) -> None:
     """Into the environment of an interpreter that may not run here: wheels for its version."""
-    to = KEPT / of.version / "lib" / f"python{of.version}" / "site-packages"
+    to = of.folder / "lib" / f"python{of.version}" / "site-packages"
     glibcs = [f"manylinux_2_{k}_x86_64" for k in range(28, 4, -1)]
     tags = [*glibcs, "manylinux2014_x86_64", "linux_x86_64"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -144,7 +151,7 @@ def install(of: Interpreter, words: Iterable[str]) -> None:
 
 def run(of: Interpreter, words: Iterable[str], **more: object) -> subprocess.CompletedProcess[str]:
     """A command of an environment's interpreter, in the checkout; output is kept."""
-    python = str(KEPT / of.version / "bin" / "python")
+    python = str(of.folder / "bin" / "python")
     environment: Mapping[str, str] = {**os.environ, **more.pop("env", {})}  # type: ignore[dict-item]
     return subprocess.run(
         of.command(words, python),

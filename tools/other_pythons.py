@@ -1,8 +1,9 @@
 """Tests of the wheels under every supported Python but this one: `./dev test-pythons [VERSIONS]`.
 
-Each gets a wheel (`tools.wheels`), an environment below `.pythons` with it and what it needs, and
-runs there: smoke, the tests of what depends on an interpreter, README and tutorial. A table says
-what passed. Exit status 1 if something failed, took too long, or no other Python was found.
+And under this one with the oldest of what the package depends on (`lowest`). Each gets a wheel
+(`tools.wheels`), an environment below `.pythons` with it and what it needs, and runs there: smoke,
+the tests of what depends on an interpreter, README and tutorial. A table says what passed. Exit
+status 1 if something failed, took too long, or no other Python was found.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from tools.interpreters import (
     run,
     say,
 )
-from tools.wheels import Wrong, source_distribution, wheel
+from tools.wheels import Wrong, source_distributions, wheel
 
+LOWEST = "lowest"
 SECONDS = 480  # for the tests of all of them
 NEEDED = ("pytest>=8", "hypothesis>=6.100", "setuptools>=77", "wheel", "build")
 # What depends on the inside of an interpreter: objects that native code reads, forks, threads.
@@ -54,9 +56,11 @@ def steps() -> dict[str, list[str]]:
     return {"smoke": [*pytest, "tests/test_smoke.py"], "run time": [*pytest, *TESTS], **pages}
 
 
-def requirements() -> list[str]:
+def requirements(lowest: bool = False) -> list[str]:
+    """lowest: the oldest series that are admitted."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *NEEDED]
+    needed = [f"{x.replace('>=', '==')}.*" if lowest else x for x in project["dependencies"]]
+    return [*needed, *NEEDED]
 
 
 def tried(of: Interpreter, seconds: float) -> Mapping[str, str]:
@@ -90,26 +94,31 @@ _IN = (
 def main() -> int:
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     others = sys.argv[1:] or [version for version in SUPPORTED if version != own]
-    found = interpreters(others)
-    if not found:
+    found = interpreters([version for version in others if version != LOWEST])
+    if not found and others != [LOWEST]:
         say(f"no Python {', '.join(others)} on this machine, and none could be had")
         return 1
+    if LOWEST in others or not sys.argv[1:]:
+        found[LOWEST] = Interpreter(own, sys.executable, of=LOWEST)
     with TemporaryDirectory() as folder:
         try:
-            source = source_distribution(Path(folder))
-            wheels = {v: wheel(of, source, Path(folder)) for v, of in found.items()}
+            sources = source_distributions(Path(folder))
+            wheels = {
+                v: [os.fspath(wheel(of, source, Path(folder))) for source in sources]
+                for v, of in found.items()
+            }
         except Wrong as wrong:
             say(str(wrong))
             return 1
         for v, of in found.items():
-            environment(of, requirements())
-            install(of, ["--no-deps", os.fspath(wheels[v])])
+            environment(of, requirements(v == LOWEST))
+            install(of, ["--no-deps", *wheels[v]])
     table, left = {}, float(SECONDS)
     for k, (version, of) in enumerate(found.items()):
         start = monotonic()
         table[version] = tried(of, left / (len(found) - k))
         left -= monotonic() - start
-    for version in others:
+    for version in dict.fromkeys([*others, *table]):
         row = table.get(version)
         say(f"Python {version}: {_line(row) if row else 'none on this machine, not tested'}")
     return 0 if all(x[-1:] == "s" for row in table.values() for x in row.values()) else 1

@@ -1,8 +1,9 @@
 """Whether a folder has what a release has: `python -m tools.release FOLDER [--tag v1.2.3]`.
 
-One source distribution, with the C sources; one wheel for each supported Python, with the compiled
-module, all of the version of the package, to which the tag and CHANGELOG.md agree; no wheel without
-a platform, which installers would take where they find no other. Exit status 1 with what is wrong.
+Of tcsym and of tcsym-runtime: one source distribution, with the C sources; one wheel for each
+supported Python, with the compiled module, all of one version, to which the tag and CHANGELOG.md
+agree; no wheel without a platform, which installers would take where they find no other. Exit
+status 1 with what is wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from email import message_from_bytes
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PARTS = {  # of source distributions
+    "tcsym": ("LICENSE", "dev", "tcsym/native/module.c", "tcsym/artifact/cuda_grids.h"),
+    "tcsym_runtime": ("LICENSE", "native/module.c", "native/cuda_grids.h"),
+}
 
 
 def version() -> str:
@@ -41,25 +46,35 @@ def faults(folder: Path, tag: str | None, wanted: Sequence[str]) -> Iterator[str
     if tag is not None and (not heads or heads[0][0] != own or heads[0][1] == "unreleased"):
         yield f"CHANGELOG.md does not begin with `## {own} (a date)`"
     files = sorted(folder.iterdir())
-    sources = [p for p in files if p.name.endswith(".tar.gz")]
-    wheels = [p for p in files if p.suffix == ".whl"]
-    yield from (f"{p.name} is neither" for p in files if p not in sources + wheels)
-    if [p.name for p in sources] != [f"tcsym-{own}.tar.gz"]:
-        yield f"expected one source distribution, tcsym-{own}.tar.gz"
-    for path in sources:
+    for package, parts in PARTS.items():
+        ours = [p for p in files if p.name.startswith(f"{package}-")]
+        yield from _faults_of(package, parts, ours, wanted)
+        files = [p for p in files if p not in ours]
+    yield from (f"{p.name} is of none of {', '.join(PARTS)}" for p in files)
+
+
+def _faults_of(
+    package: str, parts: Sequence[str], files: Sequence[Path], wanted: Sequence[str]
+) -> Iterator[str]:
+    own = version()
+    source = f"{package}-{own}.tar.gz"
+    if [p.name for p in files if p.suffix != ".whl"] != [source]:
+        yield f"expected one source distribution, {source}"
+    else:
+        (path,) = (p for p in files if p.name == source)
         with tarfile.open(path) as archive:
             names = archive.getnames()
-        for part in ("/tcsym/native/module.c", "/tcsym/artifact/cuda_grids.h", "/LICENSE", "/dev"):
-            if not any(n.endswith(part) for n in names):
-                yield f"{path.name} lacks {part[1:]}"
+        for part in parts:
+            if f"{package}-{own}/{part}" not in names:
+                yield f"{path.name} lacks {part}"
     left = {f"cp{v.replace('.', '')}" for v in wanted}
-    for path in wheels:
-        yield from _wheel_faults(path, own)
+    for path in (p for p in files if p.suffix == ".whl"):
+        yield from _wheel_faults(path, package, own)
         left.discard(path.name.split("-")[2])
-    yield from (f"no wheel for {python}" for python in sorted(left))
+    yield from (f"no wheel of {package} for {python}" for python in sorted(left))
 
 
-def _wheel_faults(path: Path, own: str) -> Iterator[str]:
+def _wheel_faults(path: Path, package: str, own: str) -> Iterator[str]:
     _, told, _, _, platform = path.stem.split("-")
     if told != own:
         yield f"{path.name} is of another version than {own}"
@@ -69,7 +84,7 @@ def _wheel_faults(path: Path, own: str) -> Iterator[str]:
         names = archive.namelist()
         (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
         said = message_from_bytes(archive.read(metadata))
-    if not any(n.startswith("tcsym/runtime/_native.") and n.endswith(".so") for n in names):
+    if not any(n.startswith(f"{package}/runtime/_native.") and n.endswith(".so") for n in names):
         yield f"{path.name} lacks the compiled module"
     if not any(n.endswith("/licenses/LICENSE") for n in names):
         yield f"{path.name} lacks the licence"

@@ -1,6 +1,6 @@
-"""The source distribution, and a wheel for each Python: `./dev wheels [VERSIONS] [--out FOLDER]`.
+"""Source distributions, and wheels for each Python: `./dev wheels [VERSIONS] [--out FOLDER]`.
 
-For glibc 2.28 and newer on x86-64.
+Of tcsym, and of tcsym-runtime. For glibc 2.28 and newer on x86-64.
 
 The C part is compiled by zig's compiler, which links to the glibc that it is told, whatever the one
 here is; `auditwheel` then says what the wheel needs. A release builds the same by cibuildwheel.
@@ -28,6 +28,7 @@ from tools.interpreters import (
     run,
     say,
 )
+from tools.runtime_package import write
 
 GLIBC = (2, 28)
 TAG = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
@@ -46,26 +47,28 @@ def compiler() -> Path:
     return found
 
 
-def source_distribution(out: Path) -> Path:
-    """The archive that wheels are made of; raises Wrong."""
-    to = KEPT / "built" / "source"
-    shutil.rmtree(to, ignore_errors=True)
-    words = ["-m", "build", "--sdist", "--no-isolation", "--outdir", str(to)]
-    told = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    found = list(to.glob("*.tar.gz"))
-    if told.returncode != 0 or len(found) != 1:
-        raise Wrong(f"no source distribution\n{told.stdout}{told.stderr}")
+def source_distributions(out: Path) -> list[Path]:
+    """The archives that wheels are made of, of tcsym and tcsym-runtime; raises Wrong."""
+    to, runtime = KEPT / "built" / "source", KEPT / "built" / "runtime"
+    for folder in (to, runtime):
+        shutil.rmtree(folder, ignore_errors=True)
+    write(runtime)
+    for project in (ROOT, runtime):
+        words = ["-m", "build", "--sdist", "--no-isolation", "--outdir", str(to)]
+        told = subprocess.run([sys.executable, *words], cwd=project, capture_output=True, text=True)
+        if told.returncode != 0:
+            raise Wrong(f"no source distribution\n{told.stdout}{told.stderr}")
     out.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copy(found[0], out))
+    return [Path(shutil.copy(path, out)) for path in sorted(to.glob("*.tar.gz"))]
 
 
 def wheel(of: Interpreter, source: Path, out: Path) -> Path:
     """Builds it for this Python; raises Wrong."""
-    zig = compiler()
+    zig, of = compiler(), of._replace(of=f"{of.of or of.version}-build")
     environment(of, BUILD)
     cc = f"{zig} cc -target x86_64-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     cc += " -idirafter /usr/include"  # where Debian's Python.h finds the rest of it
-    to = KEPT / "built" / of.version
+    to = KEPT / "built" / of.of
     shutil.rmtree(to, ignore_errors=True)
     with tarfile.open(source) as archive:  # nothing that was built before is in it
         archive.extractall(to, filter="data")
@@ -117,9 +120,10 @@ def main() -> int:
     found = interpreters(wanted)
     lacking = [v for v in wanted if v not in found]
     try:
-        source = source_distribution(arguments.out)
+        sources = source_distributions(arguments.out)
         for of in found.values():
-            say(f"{wheel(of, source, arguments.out)}")
+            for source in sources:
+                say(f"{wheel(of, source, arguments.out)}")
     except Wrong as wrong:
         say(str(wrong))
         return 1

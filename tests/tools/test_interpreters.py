@@ -71,7 +71,8 @@ def test_its_tests_and_pages_exist() -> None:
         assert not test or f"def {test}(" in (ROOT / file).read_text()
         assert (ROOT / file).is_file()
     assert all((ROOT / page).is_file() for page in PAGES)
-    assert any(x.startswith("numpy") for x in requirements())
+    assert any(x.startswith("numpy>=") for x in requirements())
+    assert any(x.startswith("numpy==") for x in requirements(lowest=True))
 
 
 def test_a_wheel_of_another_tag_is_refused(tmp_path: Path) -> None:
