@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 HOSTS = ("torch", "jax", "distributed", "xarray")
-WITHOUT_DEVICE = "needs a CUDA device"
 
 
 def host(name: str) -> Any:
@@ -46,19 +45,11 @@ def xarray(request: pytest.FixtureRequest) -> Any:
     return _needed("xarray", request)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--without-device", action="store_true", help="skip what needs a device, and say so"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not marked
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not item.get_closest_marker("host") and _is_of_host(item):
             item.add_marker(pytest.mark.host)
-        if config.getoption("--without-device") and item.get_closest_marker("device"):
-            item.add_marker(pytest.mark.skip(WITHOUT_DEVICE))
 
 
 def _is_of_host(item: pytest.Item) -> bool:

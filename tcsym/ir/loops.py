@@ -129,6 +129,7 @@ class Loop(Struct, frozen=True):
     below: of a single iteration whose place does not show it: the variable is not negative, and
         below that.
     steps: those of a pipeline, before any schedule.
+    resident: of a block loop: blocks for which its code leaves room on a multiprocessor.
     """
 
     variable: str
@@ -145,6 +146,7 @@ class Loop(Struct, frozen=True):
     value: Value | None = None
     below: Index | None = None
     steps: Steps | None = None
+    resident: int = 1
 
     @property
     def is_steps(self) -> bool:

@@ -176,6 +176,8 @@ def loop_text(loop: Loop) -> str:
         text += "  (independent)"
     if loop.order != "sequential" and loop.kind in ("serial", "unrolled"):
         text += f"  ({loop.order})"
+    if loop.resident != 1:
+        text += f"  ({loop.resident} at once)"
     if loop.kind == "parallel" and loop.work != ONE:
         text += f"  work {loop.work}"
     return text

@@ -42,7 +42,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.chosen import Choice, Taken, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
-from tcsym.schedule.device.cost import cycles_of
+from tcsym.schedule.device.cost import cycles_of, with_room
 from tcsym.schedule.device.nest import is_parallel, nest_of, parallel_outside
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
@@ -265,6 +265,7 @@ class _Host(Struct):
         def grid(copy: Loop, v: Version) -> Node:
             nest = nest_of(self.kernel, copy)
             applied = apply(v.plan, nest, self.names)
+            applied = replace(applied, node=with_room(applied.node, v.plan, nest, self.machine))
             self.kernel = applied.kernel
             self.on_threads |= {*nest.variables, *(x.variable for x in loops_in(applied.node))}
             taken.append(Taken(v.when, v.plan, cost="" if v.cost is None else str(v.cost)))

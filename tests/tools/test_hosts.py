@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts import HOSTS, WITHOUT_DEVICE
+from tests.hosts import HOSTS
 from tools import hosts
 
 ROOT = hosts.ROOT
@@ -22,9 +22,6 @@ from tests.hosts import host
 def test_runs(): pass
 
 def test_lacks_something(): pytest.skip("no such processor")
-
-@pytest.mark.device
-def test_needs_a_device(): pass
 
 @pytest.mark.host
 def test_of_a_host(): pass
@@ -47,7 +44,7 @@ def run_in(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
-    """Of a run with a test that lacks something, one for a device, and a module left out."""
+    """Of a run with a test that lacks something, and a module left out."""
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "test_some.py").write_text(TEST.format(fixture=HOSTS[0]))
@@ -55,7 +52,7 @@ def record(tmp_path: Path) -> Path:
         "import pytest\npytest.skip('no compiler', allow_module_level=True)\n"
     )
     made = tmp_path / "tests.xml"
-    done = run_in(folder, "-m", "", "--without-device", f"--junitxml={made}", "-k", "not fixture")
+    done = run_in(folder, "-m", "", f"--junitxml={made}", "-k", "not fixture")
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 
@@ -63,9 +60,9 @@ def record(tmp_path: Path) -> Path:
 def test_what_was_skipped_is_counted_by_reason(record: Path) -> None:
     ran, skipped = hosts.outcome(record)
     assert ran == 2
-    assert skipped == {"no such processor": 1, WITHOUT_DEVICE: 1, "no compiler": 1}
+    assert skipped == {"no such processor": 1, "no compiler": 1}
     first, *lines = hosts.told(ran, skipped)
-    assert first == "2 tests with torch, JAX, Dask and xarray ran, 3 were skipped"
+    assert first == "2 tests with torch, JAX, Dask and xarray ran, 2 were skipped"
     assert set(lines) == {f"skipped: {reason} (1)" for reason in skipped}
 
 
@@ -73,14 +70,13 @@ def test_what_was_skipped_is_counted_by_reason(record: Path) -> None:
     ("code", "ran", "skipped", "expected"),
     [
         (0, 9, {}, 0),
-        (0, 9, {WITHOUT_DEVICE: 5}, 0),
-        (0, 9, {WITHOUT_DEVICE: 5, "torch is not installed": 1}, 1),
+        (0, 9, {"torch is not installed": 1}, 1),
         (0, 0, {}, 1),
         (5, 0, {}, 5),
         (1, 9, {}, 1),
     ],
 )
-def test_only_a_device_may_be_lacking(
+def test_nothing_may_be_lacking(
     code: int, ran: int, skipped: dict[str, int], expected: int
 ) -> None:
     assert hosts.status(code, ran, Counter(skipped)) == expected

@@ -178,7 +178,7 @@ def threads_of(loop: Loop) -> int:
 
 def _bounds(loop: Loop) -> tuple[int, int]:
     """Threads of a block, and blocks that are to have room on a multiprocessor."""
-    return threads_of(loop), STAYING if loop.kind == "grid" else 1
+    return threads_of(loop), STAYING if loop.kind == "grid" else loop.resident
 
 
 def write_body(

@@ -20,13 +20,21 @@ from msgspec.structs import replace
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, var
 from tcsym.index.values import evaluate, product_of
 from tcsym.ir.bounds import extent, relax
-from tcsym.ir.device import MATRIX_ROWS, ROW_BYTES, WARP, held, n_held, product_depth
+from tcsym.ir.device import (
+    MATRIX_ROWS,
+    ROW_BYTES,
+    WARP,
+    MatrixMultiply,
+    held,
+    n_held,
+    product_depth,
+)
 from tcsym.ir.loops import Kernel, Loop, Node, Update, block
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.held import SUMS_BYTES, held_form, kept_bytes
 from tcsym.schedule.device.nest import Nest, is_parallel, nest_of
-from tcsym.schedule.device.panels import Contraction, Panel, contraction
+from tcsym.schedule.device.panels import MOST_COPIED, Contraction, Panel, contraction
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
@@ -239,6 +247,24 @@ def resident_blocks(threads: int, registers: int, shared: int, machine: Machine)
 
 
 # ---- tiles
+
+
+def with_room(node: Node, plan: DevicePlan, nest: Nest, machine: Machine) -> Node:
+    """Grids that multiply matrices, in as few registers as their cost counts with: ptxas takes more
+    for loads ahead of products, and then fewer blocks have room. The cost does not know the
+    registers of narrow copies, so the code of those takes what it needs."""
+    tiles = plan.tiles if isinstance(plan, SplitSum) else plan
+    cost = grid_cost(plan, nest, machine)
+    if cost is None or not isinstance(tiles, WarpTiles) or tiles.copied < MOST_COPIED:
+        return node
+
+    def marked(n: Node) -> Node:
+        if not isinstance(n, Loop) or n.kind != "block":
+            return n
+        is_product = any(isinstance(x, MatrixMultiply) for x, _ in walk(n))
+        return replace(n, resident=cost.resident) if is_product else n
+
+    return map_node(node, marked)
 
 
 class TileCost(Struct, frozen=True):

@@ -320,9 +320,8 @@ class Sum(Struct, frozen=True):
             term.buffer, sums, kept[0], (var(row), ZERO), kept[1], (var(column), ZERO), depth
         )
         products = nested((row, column), (i.extents[0], j.extents[0]), product)
-        return Loop(
-            step, ZERO, index(plan.depth // depth), block(*loads, products), "serial", "reduction"
-        )
+        count = index(plan.depth // depth)
+        return Loop(step, ZERO, count, block(*loads, products), "unrolled", "reduction")
 
     def matrices(
         self, s: Staged, operand: Operand, panel: str, at: tuple[str, str], thread: str

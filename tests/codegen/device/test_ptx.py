@@ -193,6 +193,19 @@ def most_shared(kernel: Kernel) -> int:
     return max(block_bytes(kernel, region) for region, _ in grids(kernel.body))
 
 
+def test_steps_of_products_are_unrolled() -> None:
+    """Two of 16 products of a warp, or of 8. Whose panels are copied by 16 bytes, that leaves room
+    for the blocks that the cost counts with."""
+    ptx = ptx_of(whole_kernel("float16", "sm_90a"), "cuda:sm_90a")
+    found = re.findall(r"\.minnctapersm (\d+)\n\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    rooms = {
+        (body.count("mma.sync"), "cp.async.cg" in body, int(room))
+        for room, body in found
+        if "mma.sync" in body
+    }
+    assert rooms == {(32, True, 2), (32, False, 1), (16, True, 5), (16, False, 1)}
+
+
 @needs_ptxas
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "device"), on_devices([*tc.library.names(), *PRODUCTS]))
