@@ -55,6 +55,8 @@ class Written(Struct, frozen=True):
 
     def covers(self, tensor: str, subscripts: Place) -> bool:
         """True if every element of `tensor` at `subscripts` (within its extents) is written."""
+        if (tensor, (None,) * len(subscripts)) in self.slabs:
+            return True
         return any(
             name == tensor
             and all(s is None or s == e for s, e in zip(slab, subscripts, strict=True))

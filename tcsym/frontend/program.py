@@ -367,7 +367,7 @@ def in_order(tensors: Sequence[T], sizes: Sequence[S]) -> tuple[T | S, ...]:
     return tuple(found)
 
 
-class Program(Keyed, frozen=True):
+class Program(Keyed, frozen=True, dict=True):
     """One def, ready to run.
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only,
@@ -400,7 +400,10 @@ class Program(Keyed, frozen=True):
         return f"Program({head}, tensors={self.tensors!r})"
 
     def tensor(self, name: str) -> Tensor:
-        return next(t for t in self.tensors if t.name == name)
+        named: dict[str, Tensor] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {t.name: t for t in self.tensors}
+        return named[name]
 
     def by_role(self, *roles: Role) -> tuple[Tensor, ...]:
         return tuple(t for t in self.tensors if t.role in roles)

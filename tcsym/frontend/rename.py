@@ -113,9 +113,11 @@ class Rewriting:
 class Renaming(Rewriting):
     """Old name -> new name, for tensors, sizes, index and loop variables alike."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.values = {old: var(new) for old, new in names.items()}
+    def __init__(self, names: Names, around: Renaming | None = None) -> None:
+        """around: what is renamed, too, but for these names."""
+        values = {old: var(new) for old, new in names.items()}
+        self.names: Names = names if around is None else {**around.names, **names}
+        self.values: dict[str, Index] = values if around is None else {**around.values, **values}
 
     def name(self, old: str) -> str:
         return self.names.get(old, old)

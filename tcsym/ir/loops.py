@@ -29,7 +29,7 @@ class Holds(Struct, frozen=True):
     condition: Condition
 
 
-class HorizontalReduce(Struct, frozen=True):
+class HorizontalReduce(Struct, frozen=True, cache_hash=True):
     """`op` over the lanes 0 <= variable < width of `value`; gives a scalar."""
 
     op: ReduceOp
@@ -39,7 +39,7 @@ class HorizontalReduce(Struct, frozen=True):
     dtype: DType
 
 
-class Shuffle(Struct, frozen=True):
+class Shuffle(Struct, frozen=True, cache_hash=True):
     """The `value` of another thread of the warp, of which all threads compute it together.
 
     `across`: that of lane ^ lanes; `up`, `down`: of lane - lanes, lane + lanes, or its own where
@@ -160,15 +160,18 @@ class Branch(Struct, frozen=True):
     orelse: Node | None = None
 
 
-class Block(Struct, frozen=True):
+class Block(Struct, frozen=True, dict=True):
+    """`__dict__`: what `schedule.analysis.loops` finds out about it, which is no part of it."""
+
     body: tuple[Node, ...]
 
 
 class Allocate(Struct, frozen=True):
-    """`buffer` exists during `body`; inside a parallel loop each thread has its own, and so has
-    each thread of a device's block, unless the buffer is `shared`."""
+    """`buffers` exist during `body`; inside a parallel loop each thread has its own, and so has
+    each thread of a device's block, unless they are `shared`. (One node for all of them: as many
+    as a program has statements would nest too deep to walk.)"""
 
-    buffer: str
+    buffers: tuple[str, ...]
     body: Node
 
 
@@ -283,7 +286,7 @@ class View(Struct, frozen=True):
     groups: tuple[tuple[str, ...], ...]
 
 
-class Kernel(Struct, frozen=True):
+class Kernel(Struct, frozen=True, dict=True):
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with
@@ -311,12 +314,23 @@ class Kernel(Struct, frozen=True):
         return (THREADS, *(v for b in self.buffers for v in (b.phase, b.finite) if v))
 
     def buffer(self, name: str) -> Buffer:
-        return next(b for b in self.buffers if b.name == name)
+        return self._named()[name]
 
     def with_buffer(self, buffer: Buffer) -> Kernel:
-        """The kernel with that buffer added or replaced."""
-        others = tuple(b for b in self.buffers if b.name != buffer.name)
-        return replace(self, buffers=(*others, buffer))
+        """The kernel with that buffer added or replaced, as the last one."""
+        named = dict(self._named())
+        named.pop(buffer.name, None)
+        named[buffer.name] = buffer
+        kernel = replace(self, buffers=tuple(named.values()))
+        kernel.__dict__["named"] = named
+        return kernel
+
+    def _named(self) -> dict[str, Buffer]:
+        """The buffers by name, in order; found once."""
+        named: dict[str, Buffer] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {b.name: b for b in self.buffers}
+        return named
 
 
 def block(*nodes: Node | None) -> Node:
@@ -326,6 +340,13 @@ def block(*nodes: Node | None) -> Node:
         if n is not None:
             flat.extend(n.body if isinstance(n, Block) else (n,))
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+def allocated(buffer: str, body: Node) -> Allocate:
+    """`body` with that buffer allocated around it, and around what else is allocated there."""
+    if isinstance(body, Allocate):
+        return Allocate((buffer, *body.buffers), body.body)
+    return Allocate((buffer,), body)
 
 
 MOST_VALUE = 1 << 62  # of what kernels count

@@ -119,8 +119,8 @@ class _Around(Struct, frozen=True):
     def where(self, values: Mapping[str, int | None]) -> _Around:
         return replace(self, variables={**self.variables, **values})
 
-    def with_buffer(self, name: str) -> _Around:
-        return replace(self, buffers={**self.buffers, name: None})
+    def with_buffers(self, names: tuple[str, ...]) -> _Around:
+        return replace(self, buffers={**self.buffers, **dict.fromkeys(names)})
 
     def value(self, e: Index) -> int | None:
         known = {name: Index((), v) for name, v in self.variables.items() if v is not None}
@@ -140,8 +140,8 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
             yield from _launches(then, around.where(sizes_in(c, around.sizes)))
             if orelse is not None:
                 yield from _launches(orelse, around)
-        case Allocate(name, body):
-            yield from _launches(body, around.with_buffer(name))
+        case Allocate(names, body):
+            yield from _launches(body, around.with_buffers(names))
         case Block(body):
             for x in body:
                 yield from _launches(x, around)

@@ -120,8 +120,9 @@ class LoopText(Struct, frozen=True):
                     yield from self.nested("else", self.lines(orelse, indent + 1), indent)
             case Block(body):
                 yield from (line for x in body for line in self.lines(x, indent))
-            case Allocate(buffer, body):
-                yield "  " * indent + self.allocation(buffer)
+            case Allocate(buffers, body):
+                for buffer in buffers:
+                    yield "  " * indent + self.allocation(buffer)
                 yield from self.lines(body, indent)
             case _:
                 yield "  " * indent + self.statement(n)

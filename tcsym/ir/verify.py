@@ -251,11 +251,9 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
         case Block(body):
             for x in body:
                 _verify_node(x, scope, seen)
-        case Allocate(name, body):
-            _require(name in scope.buffers, n, f"unknown buffer {name}")
-            _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
-            _require(name not in scope.visible, n, f"{name} is allocated twice")
-            _verify_node(body, replace(scope, visible=scope.visible | {name}), seen)
+        case Allocate(names, body):
+            _verify_allocation(n, scope)
+            _verify_node(body, replace(scope, visible=scope.visible | set(names)), seen)
         case Prefetch(read):
             _verify_value(n, read, scope)
         case TransposeBlock():
@@ -264,6 +262,14 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _verify_device_node(n, scope)
         case _:
             assert_never(n)
+
+
+def _verify_allocation(n: Allocate, scope: _Scope) -> None:
+    for name in n.buffers:
+        _require(name in scope.buffers, n, f"unknown buffer {name}")
+        _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
+        twice = name in scope.visible or n.buffers.count(name) > 1
+        _require(not twice, n, f"{name} is allocated twice")
 
 
 def _verify_write(n: Store | Update, scope: _Scope) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from tcsym.frontend.program import variables_of
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import Index
 from tcsym.polyhedral.scop import ScopStatement
 
 
@@ -103,8 +103,5 @@ def _runs_along_last_dimension(reads: list[tuple[Index | None, ...]], v: str) ->
 
 def innermost(s: ScopStatement) -> str:
     """The parallel iterator with stride 1 on the left, if there is one."""
-    if not s.subscripts:
-        return ""
-    last: Index = s.subscripts[-1]
-    names = [r.variable for r in s.ranges if last == var(r.variable)]
-    return names[0] if names else ""
+    found = s.iterator(s.subscripts[-1]) if s.subscripts else None
+    return "" if found is None or any(found == r.variable for r in s.outer) else found

@@ -43,6 +43,7 @@ from tcsym.ir.loops import (
     Store,
     Update,
     Verify,
+    allocated,
     block,
     conditional,
     given,
@@ -98,7 +99,7 @@ def kernel_around(
         name for b in buffers for stride in b.strides or () for name in sorted(stride.variables())
     )
     for t in reversed(program.by_role("temporary")):
-        body = Allocate(t.name, body)
+        body = allocated(t.name, body)
     arguments = tuple(t.name for t in (*program.inputs, *program.outputs))
     sizes = (*program.sizes, *strides)
     constants = program.constants
@@ -130,7 +131,7 @@ def _node(t: Tree, scop: Scop, renaming: Renaming) -> Node:
 def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     """The loop, inside those parts of its body's guard that do not depend on it."""
     assert t.lower is not None and t.upper is not None
-    inner = {name: dict(values) for name, values in renaming.items()}
+    inner = {m.statement: dict(renaming.get(m.statement, {})) for m in t.members}
     read = _read_here(t, scop, inner)
     for m in t.members:
         ((iterator, _),) = m.value.terms
@@ -167,7 +168,8 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
 def _position(t: TreeLoop, scop: Scop) -> Index | Expr | None:
     """The position at which the loop's one statement is, if it goes along a scattered dimension."""
     s = scop.statement(t.members[0].statement)
-    return next((r.at for r in s.ranges if t.members[0].value == var(r.variable)), None)
+    v = s.iterator(t.members[0].value)
+    return None if v is None else s.range_of(v).at
 
 
 def _has_points(t: TreeLoop, scop: Scop, values: Mapping[str, Index]) -> Condition:
@@ -238,10 +240,11 @@ def _read_here(
 def _is_checked(t: TreeLoop, scop: Scop) -> bool:
     """The range is one of a left-hand side, which no call gives a negative extent."""
     for m in t.members:
-        for r in scop.statement(m.statement).ranges:
-            same = (r.lower, r.upper) == (t.lower, t.upper)
-            if same and not r.reduced and m.value == var(r.variable):
-                return True
+        s = scop.statement(m.statement)
+        v = s.iterator(m.value)
+        r = None if v is None else s.range_of(v)
+        if r in s.ranges and not r.reduced and (r.lower, r.upper) == (t.lower, t.upper):
+            return True
     return False
 
 

@@ -71,7 +71,7 @@ class Access(Struct, frozen=True):
         return f"{self.tensor}[{', '.join('?' if s is None else str(s) for s in self.subscripts)}]"
 
 
-class ScopStatement(Keyed, frozen=True):
+class ScopStatement(Keyed, frozen=True, dict=True):
     """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
 
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies
@@ -101,21 +101,45 @@ class ScopStatement(Keyed, frozen=True):
         return hash(self.name)  # names are unique in a scop; hashing expressions is slow
 
     @property
+    def by_iterator(self) -> dict[str, Range]:
+        """Ranges in order; found once."""
+        found: dict[str, Range] | None = self.__dict__.get("by_iterator")
+        if found is None:
+            found = {r.variable: r for r in (*self.outer, *self.ranges)}
+            self.__dict__["by_iterator"] = found
+        return found
+
+    @property
     def iterators(self) -> tuple[str, ...]:
-        return tuple(r.variable for r in (*self.outer, *self.ranges))
+        return tuple(self.by_iterator)
 
     @property
     def positions(self) -> frozenset[str]:
         """Iterators that stand for scattered subscripts."""
-        return frozenset(r.variable for r in self.ranges if r.at is not None)
+        return frozenset([r.variable for r in self.ranges if r.at is not None])
 
     @property
     def reduced(self) -> frozenset[str]:
         """Iterators over which this update accumulates."""
-        return frozenset(r.variable for r in self.ranges if r.reduced and self.role == "update")
+        found: frozenset[str] | None = self.__dict__.get("reduced")
+        if found is None:
+            own = [r.variable for r in self.ranges if r.reduced and self.role == "update"]
+            found = self.__dict__["reduced"] = frozenset(own)
+        return found
 
     def range_of(self, iterator: str) -> Range:
-        return next(r for r in (*self.outer, *self.ranges) if r.variable == iterator)
+        return self.by_iterator[iterator]
+
+    def iterator(self, value: Index) -> str | None:
+        """The iterator that `value` is, if it is one."""
+        name = value.terms[0][0] if len(value.terms) == 1 else None
+        plain = isinstance(name, str) and value.terms[0][1] == 1 and not value.constant
+        return name if plain and name in self.by_iterator else None
+
+    def position(self, value: Index) -> int:
+        """Of the iterator that `value` is, else -1."""
+        found = self.iterator(value)
+        return -1 if found is None else self.iterators.index(found)
 
     @property
     def domain(self) -> Condition:
@@ -130,10 +154,20 @@ class ScopStatement(Keyed, frozen=True):
 
     def follows(self, iterator: str) -> frozenset[str]:
         """Iterators that its range uses, also through what is given."""
-        r = self.range_of(iterator)
-        used = r.lower.variables() | r.upper.variables()
-        used = used.union(*(g.variables() for g in self.given if g.name in used))
-        return used & frozenset(self.iterators)
+        return self.following[iterator]
+
+    @property
+    def following(self) -> dict[str, frozenset[str]]:
+        """What each iterator follows; found once."""
+        found: dict[str, frozenset[str]] | None = self.__dict__.get("following")
+        if found is None:
+            found = {}
+            for v, r in self.by_iterator.items():
+                used = r.lower.variables() | r.upper.variables()
+                used = used.union(*(g.variables() for g in self.given if g.name in used))
+                found[v] = used & self.by_iterator.keys()
+            self.__dict__["following"] = found
+        return found
 
     @property
     def write(self) -> Access | None:
@@ -165,7 +199,7 @@ def is_ragged(s: ScopStatement, iterator: str) -> bool:
     return not names.isdisjoint(r.lower.variables() | r.upper.variables())
 
 
-class Scop(Struct, frozen=True):
+class Scop(Struct, frozen=True, dict=True):
     """`statements` in text order; `items`: their nesting in `for` loops; `context`: of sizes."""
 
     sizes: tuple[str, ...]
@@ -175,7 +209,10 @@ class Scop(Struct, frozen=True):
     items: tuple[ScopItem, ...]
 
     def statement(self, name: str) -> ScopStatement:
-        return next(s for s in self.statements if s.name == name)
+        named: dict[str, ScopStatement] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {s.name: s for s in self.statements}
+        return named[name]
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)

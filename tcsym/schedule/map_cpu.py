@@ -155,8 +155,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     """
     top = outermost_loop(kernel.body, nest)
     used = {a.buffer for a in accesses(top)}
-    seen = tuple(b for b in kernel.buffers if b.name in used)
-    rest = tuple(b for b in kernel.buffers if b.name not in used)
+    seen = tuple([b for b in kernel.buffers if b.name in used])
+    rest = tuple([b for b in kernel.buffers if b.name not in used])
     part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     buffers = (*rest, *part.buffers)

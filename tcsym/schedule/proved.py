@@ -124,7 +124,7 @@ def _proved_tree(scop: Scop, relations: Relations, options: Options, log: _Log) 
                 return found
     except (Exhausted, isl.Error) as e:
         log.notes.append(f"dependences: {_reason(e, relations)}: order of the text")
-    tree = fuse(scop, dependences, "min")
+    tree = fuse(scop, dependences, "min", "min", log.notes)
     return _Found(dependences, tree, {}, tree_to_loops(tree, scop))
 
 
@@ -171,7 +171,7 @@ def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _L
         if scheduler == "isl":
             tree = isl_schedule(scop, dependences, fusion)
         else:
-            tree = fuse(scop, dependences, fusion, inner)
+            tree = fuse(scop, dependences, fusion, inner, log.notes)
     with log.step("prove"):
         proof = prove(tree, scop, dependences)
     if not proof.is_legal:

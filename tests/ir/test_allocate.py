@@ -21,8 +21,8 @@ SIZES = (1, 7, 40)
 def lifetimes(node: Node, around: tuple[str, ...] = ()) -> set[frozenset[str]]:
     """Names of buffers that exist at the same time, of one task or outside of all."""
     match node:
-        case Allocate(name, body):
-            inside = (*around, name)
+        case Allocate(names, body):
+            inside = (*around, *names)
             return {frozenset(inside)} | lifetimes(body, inside)
         case Loop():
             return lifetimes(node.body, () if node.kind == "parallel" else around)

@@ -53,7 +53,7 @@ def test_regions_of_mapped_programs_receive_all_they_use(name: str) -> None:
     assert [r.name for r in host.regions] == [f"tcsym_task{k}" for k in range(len(tasks))]
     for region in host.regions:
         inside = {n.variable for n, _ in walk(region.loop) if isinstance(n, Loop)}
-        own = {n.buffer for n, _ in walk(region.loop) if isinstance(n, Allocate)}
+        own = {b for n, _ in walk(region.loop) if isinstance(n, Allocate) for b in n.buffers}
         known = dict(region.known)
         assert set(region.numbers).isdisjoint(known)
         used = variables_of(region.loop.body) - inside
@@ -129,8 +129,8 @@ def test_what_conditions_and_single_iterations_say_is_known() -> None:
 def test_buffers_of_the_host_are_passed_and_own_ones_are_not() -> None:
     shared, own = (Buffer(n, F32, (N,), space="arena") for n in ("T", "P"))
     value = Binary("add", Read("T", (I,), F32), Read("P", (I,), F32), F32)
-    loop = Loop("i", ZERO, N, Allocate("P", Store("A", (I,), value)), "parallel")
-    (region,) = outlined(Allocate("T", loop), shared, own).regions
+    loop = Loop("i", ZERO, N, Allocate(("P",), Store("A", (I,), value)), "parallel")
+    (region,) = outlined(Allocate(("T",), loop), shared, own).regions
     assert region.pointers == ("A", "T")
 
 

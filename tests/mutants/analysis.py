@@ -109,9 +109,9 @@ MUTANTS = (
     Mutant(
         "privacy-before-write",
         "a temporary is private though what writes it comes later",
-        "_feeds",
-        "if w.position >= r.position",
-        "if w is r",
+        "_private_depth",
+        "reversed(writes[: bisect_left(positions, r.position)])",
+        "reversed(writes)",
     ),
     Mutant(
         "statement-reads-what-it-wrote",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -136,8 +137,9 @@ class _Machine:
                 return lambda env: (yes if test(env) else no)(env)
             case Block(body):
                 return _in_order([self.node(x) for x in body])
-            case Allocate(buffer, body):
-                return _in_order([lambda env: self.allocate(buffer, env), self.node(body)])
+            case Allocate(buffers, body):
+                first = [partial(self.allocate, buffer) for buffer in buffers]
+                return _in_order([*first, self.node(body)])
             case Prefetch():
                 return lambda env: None
             case TransposeBlock():

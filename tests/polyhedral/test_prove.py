@@ -26,7 +26,7 @@ def _stage(name: str) -> tuple[Scop, Dependences, Tree]:
     dependences = scop_dependences(
         scop, Relations(scop, presburger, Effort(presburger.context, 10**6))
     )
-    return scop, dependences, fuse(scop, dependences, "max")
+    return scop, dependences, fuse(scop, dependences, "max", "max", [])
 
 
 def _proof(name: str, tree: Tree) -> Proof:

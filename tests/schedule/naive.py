@@ -16,7 +16,7 @@ from tcsym.frontend.program import (
     Select,
 )
 from tcsym.index.expr import Index, ge, index, var
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, allocated
 from tcsym.types import DType
 
 F32 = DType.FLOAT32
@@ -78,7 +78,7 @@ def kernel(name: str, sizes: str, buffers: list[Buffer], body: Node) -> Kernel:
     arguments = tuple(b.name for b in buffers if b.space == "argument")
     for b in buffers:
         if b.space != "argument":
-            body = Allocate(b.name, body)
+            body = allocated(b.name, body)
     return Kernel(name, tuple(sizes.split()), arguments, tuple(buffers), body)
 
 

@@ -58,8 +58,7 @@ class Tasks(Struct, frozen=True):
         call = launch_call(context.module, arguments, self.min_work, is_uneven(loop))
         context.function.do(call)
         context.registers.forget()
-        for buffer in context.buffers:
-            context.note_store(buffer)
+        context.note_stores()
 
 
 def is_uneven(loop: Loop) -> bool:

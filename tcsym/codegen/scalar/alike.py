@@ -39,6 +39,7 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
+    allocated,
 )
 from tcsym.ir.traverse import map_value, subvalues, walk
 
@@ -79,7 +80,7 @@ class Alike(Parameters):
     def function(self, name: str, body: Node) -> Function:
         buffers = tuple(self.buffers.values())
         for b in buffers:
-            body = Allocate(b.name, body) if b.space in LOCAL else body
+            body = allocated(b.name, body) if b.space in LOCAL else body
         arguments = tuple(b.name for b in buffers if b.space not in LOCAL)
         sizes = tuple(self.numbers.values())
         return Function(Kernel(name, sizes, arguments, buffers, body), tuple(self.outer.values()))

@@ -88,8 +88,8 @@ def statement(context: Context, n: Node) -> None:
             _branch(context, c, then, orelse)
         case Block(body):
             context.memory.block(context, body)
-        case Allocate(name, body):
-            _allocate(context, context.buffers[name], body)
+        case Allocate(names, body):
+            _allocate(context, [context.buffers[name] for name in names], body)
         case Prefetch() | TransposeBlock() | DeviceNode():
             context.backend.intrinsics.perform(context, n)
         case _:
@@ -368,20 +368,22 @@ def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
 # ---- memory
 
 
-def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
-    before = context.pointers.get(buffer.name)
-    if buffer.space in ("arena", "shared"):
-        with context.function.at(0):  # in front of all loops, as addresses may be
-            offset = as_val(number(context, context.storage.offsets[buffer.name]))
-            place = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
-            context.pointers[buffer.name] = context.function.pure(place)
-    else:
-        context.pointers[buffer.name] = _frame(context, buffer)
+def _allocate(context: Context, buffers: list[Buffer], body: Node) -> None:
+    before = {b.name: context.pointers.get(b.name) for b in buffers}
+    for buffer in buffers:
+        if buffer.space in ("arena", "shared"):
+            with context.function.at(0):  # in front of all loops, as addresses may be
+                offset = as_val(number(context, context.storage.offsets[buffer.name]))
+                start = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
+                context.pointers[buffer.name] = context.function.pure(start)
+        else:
+            context.pointers[buffer.name] = _frame(context, buffer)
     statement(context, body)
-    if before is None:
-        del context.pointers[buffer.name]
-    else:
-        context.pointers[buffer.name] = before
+    for name, place in before.items():
+        if place is None:
+            del context.pointers[name]
+        else:
+            context.pointers[name] = place
 
 
 def _frame(context: Context, buffer: Buffer) -> str:

@@ -252,15 +252,14 @@ def _both_sides(e: Expr) -> tuple[Expr, ...]:
 
 def _must_guard(context: Context, v: Value) -> bool:
     """True if evaluating `v` where it is not wanted could touch memory or fail a check."""
-    for x in subvalues(v):
-        if isinstance(x, Read):
-            if context.buffers[x.tensor].space != "register" or x.unwritten is not None:
-                return True
-            if any(x.checked):
-                return True
-        elif isinstance(x, Binary | Cast) and x.exact:
-            return True
-    return False
+    return context.holds_inside(_may_touch_or_fail, v)
+
+
+def _may_touch_or_fail(context: Context, v: Value) -> bool:
+    if isinstance(v, Read):
+        is_register = context.buffers[v.tensor].space == "register"
+        return not is_register or v.unwritten is not None or any(v.checked)
+    return isinstance(v, Binary | Cast) and v.exact
 
 
 def _varies(context: Context, v: Value) -> bool:

@@ -12,7 +12,7 @@ from tcsym.index.expr import Condition, Index, IsZero, NonNegative, negate, var
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.loops import replace_loop
+from tcsym.schedule.analysis.loops import find_loop, replace_loop
 
 Places = dict[tuple[str, int], Index]
 
@@ -26,7 +26,7 @@ def follow_steps(kernel: Kernel) -> Kernel:
 
 
 def _following(kernel: Kernel, step: str) -> Kernel:
-    loop = next(x for x, _ in walk(kernel.body) if isinstance(x, Loop) and x.variable == step)
+    loop = find_loop(kernel.body, step)
     places = _places(kernel, loop)
     if not places:
         return kernel

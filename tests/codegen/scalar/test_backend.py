@@ -140,7 +140,7 @@ def rows() -> Kernel:
         ),
         TransposeBlock("T", (i, const(0)), "X", (i, const(0)), const(1), const(1), 4),
     )
-    loop = Loop("i", const(0), n, Allocate("E", Allocate("S", body)), "parallel", "parallel")
+    loop = Loop("i", const(0), n, Allocate(("E",), Allocate(("S",), body)), "parallel", "parallel")
     return Kernel("rows", ("N", "K"), ("X", "P", "T", "O"), (x, p, t, o, row, total), loop)
 
 
