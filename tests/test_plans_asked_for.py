@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.dispatch.making import Making
+from tcsym.options import Options
+from tcsym.runtime.stats import Counters
+from tcsym.tuning.tree import Leaf, tree_from_json
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 HALF = MM.replace("float(", "bfloat16(")
@@ -74,3 +78,22 @@ def test_what_some_nest_is_offered_is_taken_in_silence(text: str, plan: str, tar
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             mm(X, X)
+
+
+def test_plans_that_a_search_found_are_not_asked_for() -> None:
+    """Where sizes are numbers, nests may be offered others: nobody has to be told."""
+    plan = tc.define(MM).mm._plan
+    found = Options(plan="Panels:7")
+    tuned = Making(plan, "cpu", None, Counters()).variants(found, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned.made_for(tuned.dense)
+    asked = Making(plan, "cpu", found, Counters()).variants(found, {})
+    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Panels:7'"):
+        asked.made_for(asked.dense)
+
+
+def test_kept_plans_that_there_are_no_more_are_not_used() -> None:
+    assert tree_from_json({"options": {"plan": "Panels:2"}}, 3) == Leaf(Options(plan="Panels:2"))
+    with pytest.raises(tc.OptionError, match="there is no plan `Gone`"):
+        tree_from_json({"options": {"plan": "Gone"}}, 3)

@@ -257,6 +257,8 @@ class Making:
         key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)
         found = self._made.get(key)
         if found is None:
-            found = Variants(plan, self.target_name, options, fixed, self.stats, known, wide)
+            asked = self.given is not None and self.given.plans == options.plans
+            given = plan, self.target_name, options, fixed, self.stats, known, wide, asked
+            found = Variants(*given)
             self._made[key] = found
         return found

@@ -44,12 +44,6 @@ at_fork(
 )
 
 
-def _warn(compiled: Compiled) -> None:
-    """Of what options ask for in vain, also where the code was kept."""
-    for text in compiled.warnings:
-        warnings.warn(TCWarning("plan", TCError(text)), stacklevel=2)
-
-
 def layout_of(view: View) -> Layout:
     """The strictest layout class that an argument belongs to."""
     if view.dense:
@@ -122,7 +116,7 @@ class Variant(Struct, frozen=True):
 
 
 class Variants:
-    """All variants of one kernel."""
+    """All variants of one kernel. is_asked: a user has asked for the options, not a search."""
 
     def __init__(
         self,
@@ -133,9 +127,11 @@ class Variants:
         stats: Counters,
         context: Context = (),
         wide: bool = False,
+        is_asked: bool = True,
     ) -> None:
         self.plan = plan
         self.wide = wide
+        self.is_asked = is_asked
         self.target_name = target_name
         self.options = options
         self.fixed = fixed
@@ -240,7 +236,7 @@ class Variants:
             self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
-            _warn(found)
+            self._warn(found)
             self.stats.note(layouts, found)
             return self._loaded(layouts, found)
         return self._begun(target, layouts, whole, asked)
@@ -254,7 +250,7 @@ class Variants:
         begun = begin_program(self.plan.program, target, *given, whole=whole, wide=self.wide)
         if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
             begun = begin_program(self.plan.program, target, *given, whole=True)
-        _warn(begun.compiled())
+        self._warn(begun.compiled())
         noted = [self.stats.note(layouts, begun.compiled())]
 
         def grown(compiled: Compiled, is_all: bool) -> None:
@@ -266,6 +262,11 @@ class Variants:
         if self.plan.inouts:
             kernel.whole()  # a call that lacks some of it would have to be begun again
         return self.variant_of(layouts, kernel.compiled, kernel)
+
+    def _warn(self, compiled: Compiled) -> None:
+        """Of what options ask for in vain, also where the code was kept."""
+        for text in compiled.warnings if self.is_asked else ():
+            warnings.warn(TCWarning("plan", TCError(text)), stacklevel=3)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
         return self.variant_of(layouts, compiled, self._load_code(compiled))

@@ -431,12 +431,16 @@ class _Tuning:
         return a.cost(self.weights)[0]
 
     def _start(self, space: Space, tried: set[Options]) -> list[Options]:
-        """Given options, then those of near sizes and like programs, then `STARTS` in the space."""
+        """Given options, those of near sizes and like programs, each plan that nests are offered,
+        and `STARTS` in the space."""
         request, trials = self.request, self.trials
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
         axes = [name for name, _ in space.axes]
         projected = [space.at({name: value_of(o, name) for name in axes}) for o in STARTS]
-        listed = dict.fromkeys((*request.start, *near, *projected))
+        plans = [
+            space.at({"plan": v}) for name, values in space.axes if name == "plan" for v in values
+        ]
+        listed = dict.fromkeys((*request.start, *near, *plans, *projected))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:

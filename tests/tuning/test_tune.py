@@ -696,7 +696,7 @@ class Ticking:
         return tune.tune(request(f"{budget}s", executor=executor, **settings))
 
 
-@pytest.mark.parametrize(("budget", "seconds"), [(1, 0.9), (3, 0.3), (10, 0.9), (30, 0.3)])
+@pytest.mark.parametrize(("budget", "seconds"), [(1, 0.9), (3, 0.3), (10, 0.9), (60, 0.3)])
 def test_a_budget_is_a_promise(
     monkeypatch: pytest.MonkeyPatch, budget: float, seconds: float
 ) -> None:
@@ -705,7 +705,7 @@ def test_a_budget_is_a_promise(
     report = clock.tuned(budget, start=(Options(register_rows=2), Options(register_rows=8)))
     assert clock.now <= budget + seconds
     assert report.seconds <= 1.1 * budget or seconds > 0.1 * budget
-    if budget == 30 and seconds == 0.3:
+    if budget == 60 and seconds == 0.3:
         assert report.gain > 1.0
 
 
@@ -746,7 +746,7 @@ def test_nothing_is_known_of_what_is_lost_where_nothing_was_tried() -> None:
 
 def test_a_tuned_size_governs_no_other() -> None:
     one = distribution([{"M": 8, "N": 8, "K": 8}])
-    report = tune.tune(request(60, executor=Modelled(fast_rows), distribution=one))
+    report = tune.tune(request(120, executor=Modelled(fast_rows), distribution=one))
     assert report.gain > 1.1 and leaf_of(report.tree, (8, 8, 8)).options != DEFAULT
     for near in ((9, 8, 8), (8, 8, 16), (7, 7, 7)):
         assert leaf_of(report.tree, near).options == DEFAULT

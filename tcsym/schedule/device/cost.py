@@ -49,7 +49,7 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.points import NEIGHBOURS, points_of
 from tcsym.schedule.device.rows import read_ends, rows_of
-from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, panel_shape
+from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, panel_shape, tiles_at_once
 from tcsym.schedule.device.transposed import in_tiles
 from tcsym.schedule.device.work import Sharing, Touch, Work, work_of
 from tcsym.target.machine import Machine, Multiprocessor
@@ -336,7 +336,7 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     if isinstance(plan, WarpTiles):
         depth = product_depth(p.dtype)
         held = 1 if lies_in_rows(p) else n_held(plan.operand(p.side), depth)
-        return own * held * plan.depth / depth
+        return own / tiles_at_once(plan, p) * held * plan.depth / depth
     at_once = NEIGHBOURS if p.across else min(own, NEIGHBOURS)
     return own / at_once * plan.depth
 
@@ -345,7 +345,7 @@ def _matrices(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     """That a load moves, each by an access of its own; of other loads 1."""
     if not isinstance(plan, WarpTiles) or not lies_in_rows(p):
         return 1
-    return 1 << len(matrix_steps(p, plan.operand(p.side)))
+    return tiles_at_once(plan, p) << len(matrix_steps(p, plan.operand(p.side)))
 
 
 @lru_cache(512)

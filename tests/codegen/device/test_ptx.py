@@ -204,6 +204,8 @@ def test_steps_of_products_are_unrolled() -> None:
         if "mma.sync" in body
     }
     assert rooms == {(32, True, 2), (32, False, 1), (16, True, 5), (16, False, 1)}
+    # Matrices of the right factor are loaded four at once.
+    assert f"{MATRICES}.x4.trans" in ptx and f"{MATRICES}.x2" not in ptx
 
 
 @needs_ptxas
