@@ -34,6 +34,7 @@ WEIGHTS: dict[str, float] = {
     "cpu:avx2": 2,
     "cpu:novector": 2,
     "cuda:twin": 1,
+    "cuda:sm_90a": 0.5,
     "declared": 2,
     "specialize": 2,
     "bucket": 2,

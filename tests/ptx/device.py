@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,12 +41,13 @@ _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
 
 
 class PtxDevice(Cpu):
-    """Arrays are numpy's. loaded: the kernels."""
+    """Arrays are numpy's. loaded: the kernels. updated: names of inputs that may be written."""
 
     name = "interpreter of PTX"
 
-    def __init__(self) -> None:
+    def __init__(self, updated: Collection[str] = ()) -> None:
         self.loaded: list[PtxKernel] = []
+        self._updated = updated
         self._extents: dict[int, tuple[int, int, bool]] = {}
 
     def require(self, target: Target) -> None:
@@ -61,8 +62,8 @@ class PtxDevice(Cpu):
     ) -> tuple[tuple[View, ...], Place]:
         for view in views:
             self._extents.pop(view.pointer, None)
-        for view in views:
-            self._note(view, False)
+        for name, view in zip(names, views, strict=True):
+            self._note(view, name in self._updated)
         return super().gathered(names, views)
 
     def admitted(self, view: View, place: Place) -> View:
@@ -240,9 +241,9 @@ class _Call:
 
 
 @contextmanager
-def interpreted() -> Iterator[PtxDevice]:
+def interpreted(updated: Collection[str] = ()) -> Iterator[PtxDevice]:
     """Inside, kernels for CUDA run in the interpreter."""
-    before, device = DEVICES.get("cuda"), PtxDevice()
+    before, device = DEVICES.get("cuda"), PtxDevice(updated)
     DEVICES["cuda"] = device
     try:
         yield device

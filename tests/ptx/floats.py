@@ -142,6 +142,22 @@ def _rounded(rounding: str, kind: str) -> Pure:
     return Pure((k,), k, lambda a: _ROUNDINGS[rounding](a))
 
 
+def _of_bfloats(name: str) -> Pure:
+    """What the instruction does to float32, to nearest: all are exact enough there to round again
+    (Figueroa, 1995)."""
+    from tests.ptx.values import pure
+
+    found = pure(f"{name}.f32")
+    assert found is not None
+    count, how, is_test = len(found.operands), found.how, found.result == "?"
+
+    def of_bits(*bits: Values) -> Values:
+        made = how(*map(bfloat_of_bits, bits))
+        return made if is_test else bits_of_bfloat(made)
+
+    return Pure(("u2",) * count, "?" if is_test else "u2", of_bits)
+
+
 def _converted(to: str, source: str) -> Pure:
     k = KINDS[to]
     return Pure((KINDS[source],), k, lambda a: a.astype(k))
@@ -166,6 +182,7 @@ FLOATS: dict[str, Callable[..., Pure]] = {
     rf"(min|max)(\.NaN)?\.{_FLOAT}": _extreme,
     r"copysign\.(f32|f64)": _with_sign,
     rf"setp\.((?:eq|ne|lt|le|gt|ge)u?|nan|num)\.{_FLOAT}": compared,
+    r"((?:add|sub|mul)(?:\.rn)?|(?:min|max)(?:\.NaN)?|neg|abs|setp\.\w+)\.bf16": _of_bfloats,
     r"cvt\.f32\.bf16": lambda: Pure(("u2",), "f4", bfloat_of_bits),
     r"cvt\.rn\.bf16\.f32": lambda: Pure(("f4",), "u2", bits_of_bfloat),
     r"cvt\.rn\.(bf16|f16)x2\.f32": _pair,

@@ -140,6 +140,19 @@ def test_relations_of_what_is_no_number(relation: str, wanted: int) -> None:
     assert set(made.tolist()) == {wanted}
 
 
+def test_numbers_of_bfloat16() -> None:
+    made = run("""
+    cvt.rn.bf16.f32 %rs1, 0f3F800000;
+    cvt.rn.bf16.f32 %rs2, 0f3C000000;
+    add.rn.bf16 %rs3, %rs1, %rs2;
+    max.NaN.bf16 %rs4, %rs3, %rs2;
+    setp.gt.bf16 %p1, %rs4, %rs1;
+    cvt.u32.u16 %r9, %rs4;
+    selp.b32 %r10, %r9, 0, %p1;
+    st.global.b32 [%rd1], %r10;""")
+    assert {hex(x) for x in made.tolist()} == {"0x3f81"}
+
+
 def test_products_and_sums_are_rounded_once() -> None:
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
