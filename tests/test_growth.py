@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+import tcsym
 from tcsym.compiler import analyse, begin_program
 from tcsym.options import Options
+from tcsym.polyhedral.join import MOST_UNITS
 from tcsym.target.names import resolve_target
 
 MOST_RATIO = 2.5  # of n log n, near 20
@@ -193,3 +196,13 @@ def test_a_thousand_statements_have_code_within_the_default_recursion_limit() ->
     begun.make(begun.missing())
     assert not begun.missing()
     assert not begun.compiled().notes[0].startswith("scheduler")
+
+
+@pytest.mark.parametrize(("text", "shape"), [(maps, 7), (in_place, 7), (results, (7, 3))])
+def test_statements_that_one_loop_has_no_room_for_are_right(
+    text: Callable[[int], str], shape: int | tuple[int, ...]
+) -> None:
+    kernel = tcsym.define(text(MOST_UNITS + 6), strategy="symbolic").f
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    np.testing.assert_allclose(kernel(x), kernel.reference(x), rtol=1e-5)
+    assert f"{MOST_UNITS} statements at most" in kernel.explain("mapped")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.ptx.cases import cases
+from tests.ptx.cases import cases, runner
 from tests.ptx.steps import is_known
 from tests.ptx.told import told
 
@@ -23,6 +23,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-v", action="store_true", help="the slowest ones")
     given = parser.parse_args()
+    if runner() is None:
+        print("no acceptance programs (set TCSYM_PROGRAMS to their folder)")
     names = [name for name in cases() if given.only in name]
     began = time.perf_counter()
     context = multiprocessing.get_context("spawn")

@@ -11,7 +11,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -259,6 +259,16 @@ def _mechanisms() -> dict[str, Case]:
     }
     made["tf32 rounded"] = rounded
     made["counts"] = lambda: three_ways(COUNTED, counted)
+    for name, plan, shapes in (
+        ("matmul_int8", "SharedTiles:64x64x16x2x4x4", {"A": (67, 51), "B": (51, 70)}),
+        ("matmul_int8", "SharedTiles:64x64x16x2x4x4", {"A": (64, 48), "B": (48, 80)}),
+        ("conv2d", "SharedTiles:64x64x16x2x4x4", {"I": (2, 5, 12, 13), "F": (66, 5, 3, 3)}),
+        ("transpose", "TurnedTiles", {"X": (70, 90)}),
+        ("attention", "", {"Q": (1, 2, 40, 16), "K": (1, 2, 70, 16), "V": (1, 2, 70, 24)}),
+    ):
+        text, given = tc.library.source(name), tuple(library_inputs(name, shapes))
+        options = tc.Options(plan=plan)
+        made[f"{name} {plan} {shapes}"] = partial(three_ways, text, given, DEVICE, options)
     for name in ("softmax", "log_softmax"):
         for plan in ("OnlineRows", "SharedRows", "BlockRows:512x1x8"):
             made[f"{name} {plan}"] = planned(name, plan, (5, 1100))
