@@ -525,8 +525,8 @@ MUTANTS = (
         "greatest-is-least",
         "a whole update of a maximum is one of a minimum",
         "ThreadMemory.update_at_once",
-        '{"min": "fminimum", "max": "fmaximum"}',
-        '{"max": "fminimum", "min": "fmaximum"}',
+        '{"min": "minimum", "max": "maximum"}',
+        '{"max": "minimum", "min": "maximum"}',
     ),
     Mutant(
         "parts-of-terms-overlap",

@@ -38,6 +38,7 @@ __all__ = ["cuda", "emulated"]
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("about", "maps", "updates")
 LONG = [n for n in GROUPS if n not in QUICK]
+MOST_SPILLED = 64  # bytes of a thread, of a plan that nobody gets unasked
 MOST_CASES = 4  # of groups that have many alike
 
 
@@ -106,8 +107,8 @@ def test_every_plan_of_products_assembles(kind: str, layout: str) -> None:
         stages = Lowering(program, target, options, {}, ("dense",) * 3, (), {})
         kernel = stages.mapped(stages.scheduled()).kernel
         ptx = object_code(emit(kernel, target, 1).device_text, target).decode()
-        used = assembled(ptx, DEVICE).used
-        assert {x.stack for x in used.values()} == {0}, plan
+        used = assembled(ptx, DEVICE).used.values()
+        assert max(x.spills for x in used) <= MOST_SPILLED, plan
 
 
 # ---- how groups are run

@@ -16,11 +16,11 @@ import pytest
 
 from tcsym.codegen.device.ptxas import assembled
 from tcsym.target.llvm import LEAST_LLVMLITE
-from tests.codegen.device.test_ptx import KERNELS, PRODUCTS, needs_ptxas
+from tests.codegen.device.test_ptx import KERNELS, PRODUCTS, SCATTERED, needs_ptxas
 
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = ("matmul", "softmax", "elman_rnn", "viterbi", "embedding_bag")
-NAMES = (*KERNELS, *LIBRARY, *PRODUCTS)
+NAMES = (*KERNELS, *LIBRARY, *PRODUCTS, *SCATTERED)
 # Runs with that llvmlite: PTX by name, as JSON.
 MAKE = """
 import json, sys

@@ -180,9 +180,15 @@ PRODUCTS = {  # that warps make
 }
 
 
+SCATTERED = {  # whose updates are whole
+    "largest": "def f(int32(N) I, float(N) X) -> (float(V) H) { H(I(n)) max=! X(n) }",
+    "least": "def f(int32(N) I, double(N) X) -> (double(V) H) { H(I(n)) min=! X(n) }",
+}
+
+
 def whole_kernel(name: str, device: str) -> Kernel:
     """For all but huge sizes, all arguments dense."""
-    (program,) = analyse(PRODUCTS.get(name) or tc.library.source(name)).values()
+    (program,) = analyse((PRODUCTS | SCATTERED).get(name) or tc.library.source(name)).values()
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
     target, options = resolve_target(f"cuda:{device}"), Options(tf32=name == "tf32")
     stages = Lowering(program, target, options, {}, dense, (), {})
