@@ -322,7 +322,7 @@ _EFFECTS: dict[str, Make] = {
     r"ld\.param\.[busf](?:8|16|32|64)": _load_parameter,
     r"st\.param\.b64": _store_parameter,
     r"call\.uni": _call,
-    rf"ld\.(volatile\.)?(global|shared)(?:\.nc)?(?:\.v([24]))?\.{_TYPE}": _load,
+    rf"ld\.(volatile\.|relaxed\.gpu\.)?(global|shared)(?:\.nc)?(?:\.v([24]))?\.{_TYPE}": _load,
     rf"st\.(global|shared)(?:\.v([24]))?\.{_TYPE}": _store,
     rf"(?:atom|red)(?:\.relaxed)?(?:\.gpu)?\.(global|shared)\.(\w+)\.{_TYPE}": _atomic,
     r"membar\.gl": _fence,

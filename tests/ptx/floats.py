@@ -42,6 +42,15 @@ def _fma_32(a: Values, b: Values, c: Values) -> Values:
     return total.astype("f4")
 
 
+def _to_odd(a: Values) -> Values:
+    """float64 -> float32, that of an odd last bit if none is exact."""
+    near = a.astype("f4")
+    bits, error = near.view("i4"), a - near
+    inexact = (error != 0) & np.isfinite(error) & ((bits & 1) == 0)
+    step = np.where((error > 0) == (a > 0), 1, -1).astype("i4")
+    return np.where(inexact, bits + step, bits).view("f4")
+
+
 def _error_of_sum(a: Values, b: Values, total: Values) -> Values:
     """Two-sum: a + b - total, exactly."""
     rest = total - a
@@ -184,6 +193,8 @@ FLOATS: dict[str, Callable[..., Pure]] = {
     rf"setp\.((?:eq|ne|lt|le|gt|ge)u?|nan|num)\.{_FLOAT}": compared,
     r"((?:add|sub|mul)(?:\.rn)?|(?:min|max)(?:\.NaN)?|neg|abs|setp\.\w+)\.bf16": _of_bfloats,
     r"cvt\.f32\.bf16": lambda: Pure(("u2",), "f4", bfloat_of_bits),
+    r"cvt\.f64\.bf16": lambda: Pure(("u2",), "f8", lambda a: bfloat_of_bits(a).astype("f8")),
+    r"cvt\.rn\.bf16\.f64": lambda: Pure(("f8",), "u2", lambda a: bits_of_bfloat(_to_odd(a))),
     r"cvt\.rn\.bf16\.f32": lambda: Pure(("f4",), "u2", bits_of_bfloat),
     r"cvt\.rn\.(bf16|f16)x2\.f32": _pair,
     r"cvt\.rna\.tf32\.f32": _to_tf32,

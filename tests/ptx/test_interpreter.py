@@ -147,6 +147,8 @@ def test_numbers_of_bfloat16() -> None:
     add.rn.bf16 %rs3, %rs1, %rs2;
     max.NaN.bf16 %rs4, %rs3, %rs2;
     setp.gt.bf16 %p1, %rs4, %rs1;
+    cvt.f64.bf16 %rd3, %rs4;
+    cvt.rn.bf16.f64 %rs4, %rd3;
     cvt.u32.u16 %r9, %rs4;
     selp.b32 %r10, %r9, 0, %p1;
     st.global.b32 [%rd1], %r10;""")
