@@ -153,15 +153,14 @@ class _Call:
         self._kernel = kernel
         self._host = sorted(set(extents))
         program = kernel.program
-        end = _APART
+        end, places = _APART, {}
+        for name, content in program.constants.items():  # at the same places in every call
+            places[name] = end
+            end = -(-(end + len(content)) // _APART) * _APART + _APART
         self._first: list[int] = []
         for low, high, _ in self._host:  # as far into a line as on the host
             self._first.append(end + low % _LINE)
             end = -(-(self._first[-1] + high - low) // _APART) * _APART + _APART
-        places = {}
-        for name, content in program.constants.items():
-            places[name] = end
-            end += len(content) + _APART
         self._scratch = -(-end // _LINE) * _LINE
         self._fault = self._scratch + n_scratch + _APART
         self._fault -= self._fault % 4

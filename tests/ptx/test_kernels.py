@@ -117,6 +117,16 @@ def found(kernel: Any, arrays: Sequence[Any], wanted: Any) -> bool:
         return True
 
 
+def test_constants_stay_where_they_are() -> None:
+    """Code that was made for one call serves calls of other sizes."""
+    text = "def f(float64(N) X, float64(M) Z) -> (Y) { Y(i) = cos(X(i)) }"
+    with interpreted():
+        kernel = tc.define(text, target=DEVICE, strategy="symbolic").f
+        for n in (3, 4000, 5):
+            x = np.linspace(1e9, 1e15, n)
+            assert unlike(kernel(x, x), kernel.reference(x, x)) == ""
+
+
 def test_kernels_are_run_by_what_is_loaded() -> None:
     """Not by the twin."""
     with interpreted() as device:
