@@ -144,6 +144,7 @@ def _along(
     """fits: buffers that blocks can be transposed of."""
     moved: dict[str, int] = {}
     outside: dict[str, set[tuple[Index, ...]]] = {}
+    within: set[str] = set()
     in_place = {a.buffer for a in accesses(band.body) if shared and _stays(a, v)}
     for a in accesses(band.body):
         if v in kernel.buffer(a.buffer).private or (shared and _stays(a, v)):
@@ -153,9 +154,13 @@ def _along(
             return None
         before = tuple(s for s in a.subscripts[:d] if isinstance(s, Index))
         outside.setdefault(a.buffer, set()).add(before)
+        behind = (s for s in a.subscripts[d + 1 :] if isinstance(s, Index))
+        within.update(x for s in behind for x in s.variables())
     if not moved or in_place & moved.keys():
         return None
     used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
+    if used & within:  # each iteration would copy all that all of them use
+        return None
     outer = tuple(x for x in band.variables if x in used)
     steps = moved.items() if anew else ()
     made = {b for b, d in steps if _is_made_whole(kernel, band, b, d, used)}
