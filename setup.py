@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native part of the run time, and the wheel's tag, which depends on the system that builds.
 
 The wheel has machine code for Linux on x86-64 with glibc, of the version here and at least that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`./dev bench`: the suite beside its peers. See `--help` and docs/notes/measurements.md.
 
 `./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;

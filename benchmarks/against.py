@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`./dev bench against COMMIT`: these files beside another commit's, kernel by kernel.
 
 Each version has a process of its own; both get the same programs and inputs, with one thread, and

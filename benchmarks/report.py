@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records -> the figures in docs/notes/measurements.md: `./dev bench --report RECORD.json ...`
 
 Records of the same sizes and target become one, so a long run can be made in parts.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guided against genetic search, by what they find in as many trials. `./dev bench searches`.
 
 Each search tunes each kernel's ranges of sizes from nothing, with the same budget of trials, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options for the library's kernels, to be shipped: `./dev tune-library [NAMES]`.
 
 Each kernel is tuned for the sizes its file declares. What was found is then measured beside the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three layers written as strings, each compiled once and run on real data of many sizes.
 
 Photographs come with scikit-image, the sentences with Python itself. Everything printed is measured

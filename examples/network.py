@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network as one text: embedding, convolution, recurrent layer, classifier, at changing sizes.
 
     python examples/network.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An artifact behind HTTP: a process without a compiler that answers requests of changing sizes.
 
     python examples/serve.py                    # export, serve, ask, report

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tcsym: index notation to machine code, one compilation for every size.
 
     import tcsym as tc

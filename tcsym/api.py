@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`einsum`, `einsum_kernel`: subscripts -> a def. `derivative`: kernels -> those of gradients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kind of target -> `Backend`: how naive loops become code for it. `BACKENDS` has a line for each.
 
 Everything before naive loops, and everything after loaded code, is the same for all kinds. What

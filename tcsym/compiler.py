@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipeline on one page: source text -> program -> schedule -> loops -> code of a target.
 
 Every stage is a function between immutable values; each value prints as text (`explain_stage`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Error family: every error a user can meet, with kind, place, caret excerpt and hint.
 
 Not derived from SyntaxError: traceback formatting would then replace our text by Python's own.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of which some fields do not count: places in a text, functions made from the others.
 
 Values of the package are `msgspec.Struct`s: made in C, they cost a first result an eighth of what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilation options: frozen, validated, JSON round trip. All but `tf32` change speed alone.
 
 Tile shapes and thread counts are rules in sizes and machine facts, not literals tied to one size.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walks over trees from stacks of their own: depth costs no frames of Python.
 
 Chains of operators are as long as a text lets them be, and Python's limit of nested calls belongs

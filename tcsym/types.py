@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types: the closed table of scalar types and the promotion rules of the language."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Libraries that call kernels, as tests take them, and the mark `host` of tests that need one.
 
 A module that is all about one begins with `torch = host("torch")`; a single test takes the fixture

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of the documentation as programs: their blocks run in order, and print what they show.
 
     python -m tests.pages docs/tutorial.md   # in a fresh folder, by test_pages.py

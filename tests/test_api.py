@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python contract (DESIGN section 3): define, modules, and what kernels tell of themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kind of target is a line of the table: everything else goes by what the line says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo says of a layer in the end: a newcomer has to understand it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every layer of docs/gallery.md against numpy, at ragged sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a first result takes grows with a text as n log n: calls of Python functions are counted.
 
 A count is the same on every machine. Of three texts, each twice as long as the one before, the

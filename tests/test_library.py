@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kernel of the library against numpy, at ragged sizes, and its place in the package."""
 
 from __future__ import annotations

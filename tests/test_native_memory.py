@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making code leaves nothing behind in native memory: bytes that the allocator gave are counted.
 
 Without that, whoever makes programs as data come fills the memory of a process that runs long.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One text, everywhere: a layer is written once and used from each library as that library has it.
 
 Read this first. Every test uses the same kernel; those of libraries that are not installed are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: validation, JSON, and that every rule changes code and never a result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sdist -> wheel -> fresh environment: every sub-package and data file is there, nothing else."""
 
 import os
@@ -254,3 +255,10 @@ def test_what_contributors_are_told_of_is_there() -> None:
     for name in re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.py)`", text):
         places = [p for p in (ROOT / name, ROOT / "tcsym" / name) if p.exists()]
         assert places or "*" in name, name
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="which files are ours: only git knows")
+def test_every_source_says_its_licence() -> None:
+    for name in run("git", "ls-files", "--cached", "*.py", "*.c", "*.h", cwd=ROOT).splitlines():
+        text = (ROOT / name).read_text() if (ROOT / name).is_file() else ""
+        assert not text.strip() or "SPDX-License-Identifier: Apache-2.0" in text[:200], name

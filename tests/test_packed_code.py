@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of short numbers as users run them: integers are exact, instructions as expected."""
 
 from __future__ import annotations

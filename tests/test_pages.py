@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README.md and the pages for users: every snippet and command runs and prints what they show."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Options(plan=...)` that means nothing: what no plan is called is refused, the rest is told."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second process runs without the compiler: neither llvmlite nor islpy nor lark is loaded."""
 
 from __future__ import annotations

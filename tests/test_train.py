@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training example: networks of strings learn what the same networks of torch learn."""
 
 from __future__ import annotations

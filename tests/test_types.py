@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What type checkers tell a user: kernels and arrays have types, what is misspelt is an error."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes what documents repeat of the sources: `./dev docs`.
 
 docs/api.md from docstrings, and the table of environment variables in docs/threads-and-targets.md.

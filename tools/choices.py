@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs, sizes -> the table of choices: the time of every plan that `choose` could have taken.
 
     ./dev choices --out build/choices.jsonl             until stopped; again: goes on where it was

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests that need torch, JAX, Dask's workers or xarray: `./dev test-hosts [pytest's arguments]`.
 
 They run in an environment under `.hosts`, which is made once and has all of them, for processors.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interpreters of every supported Python: those here, and those of a newer Debian in a chroot.
 
 On PATH and in the folders of pyenv and uv first. What is not there comes from Debian's packages,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests of the wheels under every supported Python but this one: `./dev test-pythons [VERSIONS]`.
 
 And under this one with the oldest of what the package depends on (`lowest`). Each gets a wheel

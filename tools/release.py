@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a folder has what a release has: `python -m tools.release FOLDER [--tag v1.2.3]`.
 
 Of tcsym and of tcsym-runtime: one source distribution, with the C sources; one wheel for each

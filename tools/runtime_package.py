@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The artifact's loader as a package of its own: `python -m tools.runtime_package FOLDER`.
 
 Writes the project `tcsym-runtime` there, from `packaging/runtime` and those modules of tcsym that

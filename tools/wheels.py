@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Source distributions, and wheels for each Python: `./dev wheels [VERSIONS] [--out FOLDER]`.
 
 Of tcsym, and of tcsym-runtime. For glibc 2.28 and newer on x86-64.

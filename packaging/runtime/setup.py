@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native part of the run time. The rest is in pyproject.toml."""
 
 from pathlib import Path

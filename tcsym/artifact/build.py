@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled levels of a kernel -> a folder: shared library, C header, manifest.
 
 The system's C compiler links. Symbols of all but the ways in are local, so several artifacts go

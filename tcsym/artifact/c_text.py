@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and tables -> C text: what of an artifact is a kernel's own.
 
 Every operation becomes one variable, so nesting in an expression never becomes nesting in C.

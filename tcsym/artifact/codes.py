@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> its code for each target of an artifact: every version, compiled for all its sizes."""
 
 from __future__ import annotations

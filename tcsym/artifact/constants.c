@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- constants: inputs that the caller gives once. What follows from them alone is made when they
  * are bound; what the code of some sizes makes of them (packed panels), before its first call. */
 

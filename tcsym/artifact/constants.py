@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of an artifact: what callers give once, and the part of its C text that is for them.
 
 Where arrays are given at export, they are files beside the library, as numpy writes them; else

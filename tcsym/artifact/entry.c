@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every artifact has: checks of arguments, scratch memory, threads, the ways in. The tables and
  * functions of one kernel (declared in the text before this one) say the rest. */
 

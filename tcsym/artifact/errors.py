@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the two ends of artifacts agree on: kinds of errors <-> codes, the manifest, its format."""
 
 from __future__ import annotations

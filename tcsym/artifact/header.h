@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* @NAME@: a kernel made by tcsym. Link with -l@NAME@.
  *
  * Arguments, in order, all dense and row-major:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An artifact's shared library as the system loads it, and its end when nobody has it any more."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy.
 
 On devices, arrays, results and streams are those of the run time; the library itself loads code and

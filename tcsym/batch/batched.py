@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the program that runs it for each element of a batch, without a loop.
 
 Each batched tensor has one more dimension in front, and each statement that writes one has one more

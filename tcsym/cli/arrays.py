@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of a run from and to `.npy` files: `--input X=x.npy`, `--output Y=y.npy`."""
 
 from __future__ import annotations

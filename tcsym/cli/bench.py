@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speed of a kernel at several sizes: for `tcsym bench`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym cache`: compiled code and tuned options that are kept, and making them less."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which kernel a command is about: FILE, a name of the library or `-`, and how it is compiled."""
 
 from __future__ import annotations

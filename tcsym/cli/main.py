@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: run, bench, export, show, tune, cache, doctor. Exit codes: 1 error, 2 usage."""
 
 from __future__ import annotations

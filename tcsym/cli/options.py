@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym cache`: the options store beside the code: list, show, export, import, prune."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands print: tables for people, JSON for programs, errors as text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running a kernel on random inputs: for `tcsym run`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes on the command line: `M=3,K=4`, and with ranges `M=1..128`."""
 
 from __future__ import annotations

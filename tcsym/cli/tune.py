@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym tune`: search for better options of a def, and keep them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM IR text -> object code or assembly, through LLVM's passes. A device's object is PTX.
 
 Code that is already vectors takes three passes: the emitter numbers values, moves invariant ones

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`apply`: a kernel on arrays of Dask -> arrays of Dask, cut as its index notation says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Part + values of sizes + chunks -> the program of one block, and the blocks.
 
 The program counts from where its block starts: dimensions of an axis are as long as their windows,

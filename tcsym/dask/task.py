@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a worker does: it makes the kernel of a block's program once, and runs it on blocks."""
 
 from __future__ import annotations

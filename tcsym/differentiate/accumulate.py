@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items -> the same without statements that combine with old values or write a slice twice.
 
 `T(i) += e` becomes a sum of its own and `T(i) = T(i) + sum(i)`; then a slice of a tensor that a

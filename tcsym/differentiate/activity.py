@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tensors the derivative goes through: they depend on `wrt`, and outputs depend on them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions of derivatives: made with constants folded, changed in indices and reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression, gradient of its value -> what each read in it contributes: the chain rule.
 
 Ties and kinks are as in torch: of `max(a, b)` and `min(a, b)` each side has half where they are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions on indices as values: which of them hold in a box, and what is left of choices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that use other variables or read tensors -> a box around them, and what remains of them.
 
 A term is solved in a box. Then each range stands again where its variable is still summed; else its

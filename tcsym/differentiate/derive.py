@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the text of a def with gradients of its inputs, or tangents of its outputs."""
 
 from __future__ import annotations

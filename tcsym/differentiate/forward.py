@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> the same with the tangent of each value beside it: forward mode."""
 
 from __future__ import annotations

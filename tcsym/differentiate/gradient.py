@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of a gradient -> the statements that sum them: as few as can be, the first one defines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements -> the same with temporaries of half types as they are: float32, as all values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements and their tensors -> a def: parameters that bind all sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that are set and then filled -> the same with each element kept once, as its last write.
 
 Of `h(t) = X(t) where t in 0:T+1` before `for t in T { h(t+1) = f(h(t)) }` only `h(0)` is ever read:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements that write a tensor -> which of them made what a read finds, and which ones last.
 
 Array dataflow analysis (Feautrier, 1991) by isl: an instance of a statement is a point of its loops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of what derivatives add."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items that a gradient reads -> the part of the program that must be computed again for it."""
 
 from __future__ import annotations

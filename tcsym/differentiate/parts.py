@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> names for parts of values: few variables move them, or they repeat.
 
 `Y(n,d) = X(n,d) * rsqrt(v(n) / D)` becomes `r(n) = rsqrt(v(n) / D)` and a product with it: then the

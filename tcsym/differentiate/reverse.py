@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> statements that compute gradients, from the last one of the program back.
 
 Every definition of a tensor is a place where its gradient must be complete: all terms that its

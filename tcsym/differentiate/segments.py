@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops in single assignment -> loops over segments of S steps, with the states where these begin.
 
 `for t in T {..}` becomes `for c in (T + S - 1)/S { for u in S { if S*c + u < T {..} } }`: strip

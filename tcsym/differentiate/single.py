@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same in single assignment: each element of each tensor is written at most once.
 
 Then every value that the derivative needs is still there when it needs it. A tensor that a loop

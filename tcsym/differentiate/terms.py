@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What statements add to a gradient: at points of a program, and at elements of a tensor."""
 
 from __future__ import annotations

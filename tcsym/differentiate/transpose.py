@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A contribution to `X(f(i))` for all i -> for each element of X, the sum of what it gets.
 
 Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that

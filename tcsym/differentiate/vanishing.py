@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as sums of products, to see which terms of a gradient are 0 whatever the inputs.
 
 What shifts a softmax by its largest element, or sums differences from a mean, gets a gradient that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of a gradient at the one element that won a minimum or maximum, which a tensor holds.
 
 `a(n) min=! d(n,m)` gives to `d(n, a_at(n))`, and to no other of the row. If nothing else gives to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the derivative of `min= max= *=` needs beside their results: who won, and which are zero."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of `Auto`, and of `Specialize` in the background.
 
 Symbolic versions serve all sizes. Which layers of the table come before them, and who proposes:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variants to be compiled beside the calls: a queue, a thread that waits, a process that works.
 
 The thread exists while there is work; it holds Python's lock only to load what came back. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of one kernel -> what its calls enter: Python at first, native code once that is made.
 
 The one place that answers who serves some sizes. A policy proposes tables; here the one in force is

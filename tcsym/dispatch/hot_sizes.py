@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single sizes whose calls took much time -> what became of a version with numbers for them.
 
     state        calls enter                     what comes next, and when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one kernel was given -> its versions: which options and numbers their code is made with."""
 
 from __future__ import annotations

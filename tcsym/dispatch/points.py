@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions for single sizes: a bounded number of them, made on demand."""
 
 from __future__ import annotations

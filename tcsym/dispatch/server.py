@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process beside the calls does: compile and measure what no call has to wait for.
 
 In another process neither Python's lock nor LLVM's is taken from the user's threads.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which version serves which sizes, and why: one value, which strategies propose (`policy`).
 
 What serves a call of some sizes is the first of these that there is:

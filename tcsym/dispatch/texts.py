@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dispatcher -> what `kernel.explain` prints: all versions, or a stage of the one that serves."""
 
 from __future__ import annotations

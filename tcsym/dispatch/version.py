@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version of a kernel: the sizes it is meant for, its options, and its compiled variants."""
 
 from __future__ import annotations

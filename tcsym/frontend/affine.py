@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> exact index expression or condition, where it is one.
 
 Guards (LANGUAGE C7) and schedules use the affine part of a condition; what depends on data is None.

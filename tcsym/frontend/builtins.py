@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The 64 built-in functions (LANGUAGE A18) and how many arguments each takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call statement -> the callee's resolved statements under fresh names (LANGUAGE C6, E10, E11).
 
 An inlined `fc` names everything of the callee `fc1.x`, the next `fc2.x`: no text can spell these. A

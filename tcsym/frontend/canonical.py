@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> hash of its meaning: names, comments, spaces, lets and parentheses left out.
 
 All names are replaced in an order that the names do not influence (declaration, then text), and the

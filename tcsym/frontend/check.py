@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax tree -> resolved programs: names, types and calls of every def (LANGUAGE A, C and D).
 
 Defs are resolved callees first; each statement reports at most one error, and what depends on a

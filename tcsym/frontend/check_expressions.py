@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression as written -> typed expression: names, ranks, types; every conversion explicit.
 
 `typed_expression` walks the text; the type rules are in `promotion`. Inside subscripts (`exact`)

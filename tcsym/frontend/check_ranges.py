@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`where k in lower:upper` as written -> the ends of the range, and the scalars that they read.
 
 An end is an `Index` over sizes, loop variables and, for a reduction variable, left index variables

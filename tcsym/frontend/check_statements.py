@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One assignment as written -> `ResolvedStatement`: its names, then its types."""
 
 from __future__ import annotations

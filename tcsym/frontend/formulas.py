@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> its integers of mathematics, and how large they may be (LANGUAGE E4).
 
 Subscripts, ranges, dimensions, conditions and comparisons of affine sides are computed without

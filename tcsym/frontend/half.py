@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program with half types -> the same, computed in float32 (LANGUAGE F7).
 
 Until here expressions have the types of the language. From here on values of half and bfloat16 are

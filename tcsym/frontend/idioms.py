@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What other languages have and this one writes differently: hints for names that are undefined.
 
 Every snippet compiles; tests take them from here.

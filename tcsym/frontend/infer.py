@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> Program: ranges, shapes, and what must be checked when.
 
 Four steps, each in text order: `infer_walk` finds ranges and extents, `infer_bounds` proves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accesses of a placed statement -> proofs, checks on sizes, or checks in the kernel (B3, E6).
 
 Per subscript, cheapest first: the worst case over the ranges or a guard proves it; over a box the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which elements are written before each read: proofs, conditions on sizes or per point.
 
 Two levels. `Written` is what plain reading of the text shows: whole tensors and slabs at a fixed

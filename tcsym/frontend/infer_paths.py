@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> its reads, each with the guards under which it happens (LANGUAGE C7, E5).
 
 One traversal, `visit_reads`, both finds the reads and rebuilds the expression with what the

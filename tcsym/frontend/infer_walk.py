@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> placed statements: ranges and extents found in text order.
 
 A placed statement knows its domain, its enclosing loops and conditions, and its place in the text:

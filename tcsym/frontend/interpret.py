@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, inputs and sizes -> outputs, with numpy: the oracle for all compiled code.
 
 Slow and obviously right. Statements run in text order, `for` loops in Python, each statement

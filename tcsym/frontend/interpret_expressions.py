@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression at a list of points -> array of values, reading tensors with every check.
 
 The checks here are the interpreter's own: each read verifies each subscript and that the element

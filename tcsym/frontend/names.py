@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same with names that can be written; and names that are not taken yet."""
 
 from __future__ import annotations

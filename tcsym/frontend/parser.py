@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> syntax tree, by lark and the LALR grammar in grammar.lark; syntax errors in plain words.
 
 The tree is built while parsing (`build.TreeBuilder`), without recursion, so nesting costs no stack.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scattered subscripts of terms that add nothing where a condition does not hold (LANGUAGE F4).
 
 `dT(id(b,l), d) +=! l < len(b) ? dY(b,d) : 0.0` has a position only where l < len(b): elsewhere the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typed program: what the front end hands to the interpreter and to the compiler.
 
 Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> text for people: statements with their domains, types, and remaining checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements, resolved or typed -> the same rewritten: under new names, for one."""
 
 from __future__ import annotations

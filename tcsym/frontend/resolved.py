@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resolved program: after `check` (names, types, calls), before `infer` (ranges, shapes).
 
 Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their

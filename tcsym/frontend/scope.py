@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of one def while its text is read in order, and those of the statement being read.
 
 One namespace (LANGUAGE A8): the functions here say what a name means and which error a misuse is.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What parses, and is another language's reduction: `Y(i) argmax=! X(i,j)`, two statements here.
 
 The first would call a def `Y`, the second assign `argmax`. Their errors would say nothing of what

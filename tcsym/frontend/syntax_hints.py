@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A syntax error and the text before it -> how to write what other languages write so."""
 
 from __future__ import annotations

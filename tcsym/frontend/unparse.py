@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed program -> the text of a def that means it: the inverse of parse, check and infer.
 
 No more ranges are written than inference needs to find the same, and no more conversions than the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> text that the front end reads back as this expression.
 
 The inverse of `check_expressions`, with its rules: a conversion, or the type of a literal, is left

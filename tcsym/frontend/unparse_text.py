@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements and headers of typed programs -> lines of text."""
 
 from __future__ import annotations

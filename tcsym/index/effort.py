@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a proof may take, counted: operations of isl, and steps of ours between its calls.
 
 A count cuts the same proofs short on every machine, however busy it is, so that what comes of it

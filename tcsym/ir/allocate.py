@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> where its temporaries lie: in the arena of all, of each task, or of a device's block.
 
 A function of the kernel alone, made before code is. Buffers whose lifetimes (`Allocate` nodes) do

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What compiling one variant yields: machine code and all a launch needs, serialisable as JSON.
 
 Calling convention of the code, symbol `tcsym_kernel`:

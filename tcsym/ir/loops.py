@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR: typed loops over buffers, the vocabulary between scheduling and code generation.
 
 Values are the program's expressions (`tcsym.frontend.program`), where `Read` loads from the buffer

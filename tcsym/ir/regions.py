@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> its host half and its regions: what each loop that is launched is a function of.
 
 The host half evaluates sizes and versions, and launches a region wherever it comes to the loop of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of the loop IR -> text a person can read: loops by indentation, one statement a line.
 
 kernel rows(N, D) X -> O

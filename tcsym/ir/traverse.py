@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes and values of the loop IR -> their parts, or the same with other parts."""
 
 from __future__ import annotations

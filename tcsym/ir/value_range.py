@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact integers in subscripts -> between what they lie, as far as that is told by their form.
 
 Interval arithmetic with ends that move: of `2*i + min(at(i), 2)`, where `at` holds bytes, the least

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks that a kernel of the loop IR is well formed; run between passes in tests.
 
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what only a device's kernel has: its grid, its threads, what they do together.
 
 A region is a perfect nest of block loops. In it, shared buffers are allocated around everything

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs move -> the tangents of a kernel's results as a linear map that JAX can transpose.
 
 Going back, gradients need what `saving` keeps; going forward, tangents need inputs. So a map has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels, and linear maps made of kernels, as primitives of JAX with their rules."""
 
 from __future__ import annotations

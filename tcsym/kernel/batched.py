@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> one that does it for each element of a batch, or gives back what it would update.
 
 Settings stay.

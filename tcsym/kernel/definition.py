@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`define`: text -> module.
 
 Where an earlier process kept how calls of the text are served, hardly anything is loaded.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> the kernels that compute its gradients and tangents."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `Kernel` has for derivatives: the kernels that compute them, each made once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel for shapes that were compiled ahead of its calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One def, ready to be called: `Kernel`, the face of what serves its calls (`serving`).
 
 Where an earlier process kept how calls are served (`ready`), the rest is loaded when it is wanted.

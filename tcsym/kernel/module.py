@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All defs of one text: `Module`, a mapping of names to kernels."""
 
 from __future__ import annotations

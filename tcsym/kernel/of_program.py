@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed programs that were made of a kernel's -> kernels with the settings of that one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> how an earlier process served calls of its defs: code and call entries, in one file.
 
 A process that finds it serves calls of dense numpy arrays without the program, the dispatcher and

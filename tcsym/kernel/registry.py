@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernels of this process share: a list of them, so that recording their calls reaches all
 (`recording`), and docstrings of their own, as functions have."""
 

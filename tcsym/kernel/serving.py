@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What serves the calls of one def: its program, how a call is checked, its versions.
 
 A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `define` was given, as one value, and the check of its sizes against the text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A function of symbolic tensors that calls kernels -> the def that it amounts to.
 
 While the function runs, a kernel that is called with a `Symbol` notes a call statement and answers

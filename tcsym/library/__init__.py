@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ready kernels, one `.tc` file each: `tcsym.library.matmul(A, B)`.
 
     from tcsym import library

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels for CUDA: what their host halves launch grids by.
  *
  * Nothing of the device's memory is allocated here, and nothing waits for it, so that CUDA graphs can

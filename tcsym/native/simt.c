@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of a device on the host: every thread of a block is a fiber, blocks run one after the other,
  * or at once if they wait for each other.
  *

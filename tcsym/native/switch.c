@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Switch: a callable that passes a call on to a function by the sizes of its arguments.
  * A polymorphic inline cache (Hölzle, Chambers, Ungar: Optimizing dynamically-typed object-oriented
  * languages with polymorphic inline caches, ECOOP 1991) whose keys are sizes, hashed to groups of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of which some inputs are constants -> what runs when these are bound, and in calls.
 
 Partial evaluation by binding time: a statement is bound if all that it reads is, and if sizes that

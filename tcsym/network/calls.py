@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What calls of a session are given, and what they may not be."""
 
 from __future__ import annotations

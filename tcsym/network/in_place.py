@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps whose result may take the storage of an input that dies there, and these steps as programs.
 
 One statement alone reads the input, and it is the first that writes the result, each element from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a plan -> kernels that serve all sizes, compiled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of a program's calls as formulas in its sizes, their values, and sizes that fit."""
 
 from __future__ import annotations

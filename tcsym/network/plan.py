@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels of a program, their order, and where tensors lie between them: as a value."""
 
 from __future__ import annotations

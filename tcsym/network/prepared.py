@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan at some sizes, for arguments of some layouts -> all that its calls need, made once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a plan that reuse memory: a session owns it, and calls allocate nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of a session: which outputs become inputs, and what they may be set to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs need a gradient -> the kernel that gives them, and what a call keeps for it.
 
 Other libraries count arguments and results, derivatives know them by name.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs move -> the kernel that gives the tangents of results."""
 
 from __future__ import annotations

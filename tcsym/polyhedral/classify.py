@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statement -> its role in a nest: contraction, lane reduction, or plain.
 
 Fusion and order of loops depend on it (DESIGN 8.2): a legal fusion over a contraction's reduction

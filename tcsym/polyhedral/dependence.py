@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop -> dependences: which instances must stay in order, through which tensor.
 
 Memory-based: every pair of accesses to one element of which one writes, in the order of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop and dependences -> schedule tree, by aligning iterators through dependences.
 
 Runs of statements share a loop while every dependence between them has equal iterators there, past

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved schedule tree -> loop nest through isl's AST generation, where bounds are not plain.
 
 The tree is handed to isl as a 2d+1 map: places in sequences and values of loops alternate. isl's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop and dependences -> schedule tree, by isl's own scheduler (option `scheduler='isl'`).
 
 Worth it for skewed and stencil programs. Its result is a tree like any other and proved like any

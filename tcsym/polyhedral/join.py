@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units of a level of loops -> runs of those that share a loop.
 
 Loops align iterators through dependences: a unit joins a run if it has an iterator that equals

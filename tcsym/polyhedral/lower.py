@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved schedule tree -> naive loop IR: serial loops with proved orders, stores, updates, guards.
 
 Guards stand as far out as they go; neighbours under one condition share a branch, neighbours under

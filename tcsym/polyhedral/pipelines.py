@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nests over the same steps -> pipelines: in which of them a step may begin early.
 
 Two neighbouring loops are of one pipeline if they have the same range and no dependence between

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved tree -> for each temporary, the loops to whose iterations its contents are private.
 
 A temporary is private to a loop if every element read in an iteration was written earlier in the

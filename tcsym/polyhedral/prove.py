@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedule tree -> proof that it keeps every dependence, for all sizes, and the order of each loop.
 
 Instances of two statements are compared loop by loop, outermost first: at each common loop the

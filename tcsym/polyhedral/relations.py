@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop -> isl objects, made when a proof asks for them and kept.
 
 The one mutable helper of this stage: a cache of domains and access relations in one isl context.

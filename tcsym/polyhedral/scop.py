@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> scop: statements with iteration domains and accesses, and their original order.
 
 A program statement becomes up to three scop statements: `S.exists…` (run-time checks only),

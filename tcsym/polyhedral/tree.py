@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedule tree: the order of a program's instances as loops, sequences and leaves.
 
 A loop is one member of a band: for each statement below it an affine function of that statement's

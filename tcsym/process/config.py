@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment variables: one typed table, read when asked, never at import.
 
 `tcsym doctor` prints the table. A value that does not parse is an OptionError naming the variable.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forks wait until no other thread is in a part of ours that a child would find half done.
 
 A child has only the thread that forked. What other threads held then stays held in it for ever:

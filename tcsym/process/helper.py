@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other processes of Python that work for this one: how they are started, spoken to and ended.
 
 They import what this one does, from where it does, but nothing from the current folder, which may

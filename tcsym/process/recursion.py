@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walks over programs recurse as deep as these are nested: what is too deep is an error of ours.
 
 Python's limit belongs to all threads of the process, so it stays as it is. Three or four frames for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A product <-> its factors from left to right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which every statement may run point by point, in any order of its points.
 
 Three rewrites, each only where needed:

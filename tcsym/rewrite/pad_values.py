@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reduction, variable -> values of padding that make each term beyond its range the identity."""
 
 from __future__ import annotations

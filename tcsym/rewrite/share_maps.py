@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which sums read what a map before them stored, and do not compute it again.
 
 The gradient of a bias sums what goes to the layer's input, `dX(m,n) = X(m,n) + B(n) >= 0 ? dY(m,n)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which costly parts that fewer indices tell apart are computed once for all.
 
 `Y(m,n) = X(m,n) * rsqrt(V(n))` would take a root for every row: the loop over `n` runs in vectors

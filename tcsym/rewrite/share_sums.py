@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which what several sums add up in common is summed once, for all of them.
 
 The gradient of a norm sums `dY*gamma(d)*(X - mean(n))` over a row, and over rows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which costly parts of two sums' terms are computed once, for both.
 
 A softmax under a product sums `exp(A(l,s) - m(l))` and multiplies it by `V(s,e)`: what both have is

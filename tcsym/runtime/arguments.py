@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call -> `Bound`: views of all inputs, all sizes, output shapes.
 
 The order of checks is LANGUAGE E11's: surplus arguments, `sizes=`, then each parameter (missing,

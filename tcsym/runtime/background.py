@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work beside the caller, each in a thread of its own: what the next call needs, not this one.
 
 Such work must not be missed if it fails, which is logged: whoever needs its result makes it again

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call plan and variant -> `EntryImage`: what calls of numpy arrays or torch tensors enter.
 
 There is none where some size does not follow from the arguments.

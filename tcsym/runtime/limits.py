@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> sizes that its integers admit (LANGUAGE E4), and those that its usual code is for.
 
 Code of 64 bits computes every formula below 2**63. What schedules make of formulas, tiles rounded

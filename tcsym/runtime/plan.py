@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> `CallPlan`: all a call needs to know, computed once. The seam for the fast entry.
 
 Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`out=`, `inout` and results: memory that a call writes, and what the caller gets back (LANGUAGE
 E13, F5).
 

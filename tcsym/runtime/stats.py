@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kernel did so far: how often code was generated, for what, and how long it took."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native dispatcher of one kernel: sizes of a call -> function, in constant time.
 
 It forgets rows where too many sizes hash to one group: calls of these go to the default function,

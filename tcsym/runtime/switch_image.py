@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call plan -> what its switch is made of."""
 
 from __future__ import annotations

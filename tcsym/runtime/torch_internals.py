@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All that tcsym asks of torch by names which are not for its users: what a thread is doing.
 
 Each has its reason. A torch without one of them counts as one that is always at something: calls

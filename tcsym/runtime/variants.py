@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts of a call's arguments -> the variant that serves them, compiled when first needed.
 
 A kernel has at most `MAX_VARIANTS`: the first layouts that turn up, then one for any strides, which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped loops, many choices of sizes -> the estimated time at each, in sixteenths of a cycle.
 
 What `analysis.cost` bounds over sizes for loops of threads, this evaluates for whole kernels at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> mapped kernel: which loops become threads, register tiles and vectors.
 
 Every nest gets the first leaf schedule that applies: register tile of a contraction, strips of

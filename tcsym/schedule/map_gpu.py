@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> kernel for a device: host code around loops over blocks and threads.
 
 What runs in order, and around parallel loops, stays on the host; each nest that it comes to is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be done with a nest of loops, as data: plans, and versions of a nest.
 
 A plan names a mechanism, the loops that it gives roles to, and sizes of tiles. It rewrites nothing:

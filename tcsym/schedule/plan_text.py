@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was chosen -> text: each nest with its plan, or with its versions and their conditions.
 
 m:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
 gather form, hoist sums, pair operands -> normalise -> share parts -> scop -> dependences -> fuse ->

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans that options ask for by name: whether there is such a plan, and who is offered it.
 
 A plan that is offered to no nest is no error, as one text may have several defs: it is told.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """x86-64 processors, a line each: all that schedules and code depend on, but for cache sizes.
 
 Register tiles: tile, one row of B and one broadcast fit. Of 32 registers half hold the tile: sums

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's devices, a line each: all that schedules and code depend on.
 
 Code for one is two halves: what the device runs, and what the host does around launches, which is

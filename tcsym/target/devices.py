@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine's CUDA devices. The driver is loaded when that is first asked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the run time asks of CUDA's driver, from `libcuda` itself by ctypes.
 
 It has the names of `pycuda.driver` that we use, which mean the same there, and stands in its place

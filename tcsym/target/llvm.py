@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM, as llvmlite offers it: what makes code from a text, with types.
 
 llvmlite has no annotations, so that whatever is untyped stays in this file. A module has a context

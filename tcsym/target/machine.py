@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts of a machine -> one frozen value: what schedules and code are chosen by.
 
 No other stage knows a number of a processor, and none asks which processor it is.

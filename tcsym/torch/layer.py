@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Layer`: text of a def -> torch module, of which some inputs are parameters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a tune may do: seconds, or trials."""
 
 from __future__ import annotations

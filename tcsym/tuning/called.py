@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loaded code, inputs -> what `kernel(A, B)` does once it is steady: the call that tuning times.
 
 The code's own time is not what a caller waits for: a result is allocated, arguments are checked, a

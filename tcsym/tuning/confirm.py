@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, sizes -> a verdict: measured again, in processes that the search never ran in.
 
 A search looks at hundreds of times and takes the least: some of what it sees is luck. So what it

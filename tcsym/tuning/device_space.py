@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, device -> the plans worth trying for its nests, with what each is predicted to take.
 
 Nests are axes, plans their values: what no multiprocessor can hold is not among them. Cycles are

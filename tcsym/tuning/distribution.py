@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to tune for: given sizes with weights, or sizes drawn from declared ranges."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, sizes -> logarithms of the times that the mapped loops say a call takes."""
 
 from __future__ import annotations

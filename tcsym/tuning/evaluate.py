@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidate options -> is it right, and how fast at each size against a rival; runs in a worker.
 
 A job is a pure function of picklable values, so any executor can run it. Compiled code, inputs and

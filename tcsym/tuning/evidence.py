@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of calls of the default, of a copy of it, and of a candidate -> does the candidate win?
 
 In each round the three run one after another, so what slows the machine down for longer than a

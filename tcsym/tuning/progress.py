@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a tune gets on: a bar on a terminal, a line now and then elsewhere; on standard error."""
 
 from __future__ import annotations

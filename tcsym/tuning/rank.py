@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of a device's kernel, ranked by their predicted cost: what a tune says without the device.
 
 Nothing is run, and nothing is kept: what is predicted ranks candidates for a machine that has one.

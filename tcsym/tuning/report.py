@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tune found: the regions, how much faster they are, and every trial."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tune is asked to do, as one value."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree that was learned -> what of it is kept: options that were seen to win, where they were.
 
 A leaf governs a region only with the evidence that a certificate asks for (`certify`): confirmed at

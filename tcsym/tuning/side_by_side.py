@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several candidates at one size -> each one's time by the first one's; runs in a worker.
 
 What a race learns of one candidate against its incumbent, this learns of many at once: their calls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the options worth trying for it: axes that change its code, and a rough cost model.
 
 An axis belongs to the space if one of its values changes the mapped loops of the default schedule:

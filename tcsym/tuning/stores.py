@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, target -> regions of sizes with their options: the user's store, the shipped one, rules.
 
 It never fails and never changes a result: whatever is wrong with a store means the analytic region.

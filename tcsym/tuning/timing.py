@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two calls -> the ratio of their times, with its noise: interleaved, and stopped when it is clear.
 
 Each round times a batch of both, in turning order, so that what disturbs the machine disturbs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes -> options: a decision tree, as tuning learns and the store keeps it.
 
 Its leaves' contexts are disjoint and cover all sizes by construction, whatever a file says; isl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, sizes, budget -> tuned regions: search, race, learn, confirm, keep.
 
 Everything that can go wrong with a candidate is its own result; Ctrl-C, a spent budget and a store

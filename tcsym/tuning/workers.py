@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pool of worker processes that survives what candidates do: crash, hang, eat memory.
 
 An executor as in `concurrent.futures`, so that another (a cluster's) can take its place. A job that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Artifacts: from C, through TVM's FFI, and from Python without what compiles."""
 
 from __future__ import annotations

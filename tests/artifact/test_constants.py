@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of artifacts: files of the folder, or bound by who loads it: C, TVM's FFI, Python."""
 
 from __future__ import annotations

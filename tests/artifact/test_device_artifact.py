@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Artifacts for CUDA devices: what is in them, and calls on the emulated driver."""
 
 from __future__ import annotations

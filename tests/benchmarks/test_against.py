@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two versions: turns, what is slower and by what interval, rows that fail, processes that die."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kernel of the suite agrees with its numpy reference; sizes repeat."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backward passes of the suite: which there are, and what is right for one of them."""
 
 from __future__ import annotations

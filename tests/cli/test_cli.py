@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: what is printed, JSON that parses, exit codes."""
 
 from __future__ import annotations

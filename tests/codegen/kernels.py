@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-built kernels that several tests use."""
 
 from __future__ import annotations

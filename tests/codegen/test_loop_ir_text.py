@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The printer of the loop IR and its verifier."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of kernels on DataArrays: which names and coordinates their dimensions have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scattered terms that conditions keep from being added: their positions are not looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that use indices or read tensors, compiled, against the interpreter."""
 
 from __future__ import annotations

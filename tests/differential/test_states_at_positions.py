@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States that are read in their own loops at positions that only data know (LANGUAGE E6)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of gathered rows in strips of columns: the ends of rows, element types, checks, passes."""
 
 from __future__ import annotations

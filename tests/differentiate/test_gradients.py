@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients and tangents beside finite differences: a small program for each rule, and layers."""
 
 from __future__ import annotations

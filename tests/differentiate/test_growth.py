@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a gradient takes grows as what its program takes: it looks for no term in all positions."""
 
 from __future__ import annotations

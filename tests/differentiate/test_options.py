@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options and `recompute` of derivatives."""
 
 from __future__ import annotations

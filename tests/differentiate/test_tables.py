@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that a program sets and then fills: right gradients, and each element kept once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of layers of the library beside torch.autograd, in float64."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of minima and maxima go to the elements that won, through what these were made of."""
 
 from __future__ import annotations

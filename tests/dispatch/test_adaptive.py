@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions made beside the calls: when they are adopted; failures, forks, threads, exits."""
 
 from __future__ import annotations

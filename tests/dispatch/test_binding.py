@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Options(bind={"K": "before", "N": "after"})`: numbers for single sizes, never another result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kernel.stats.dispatch`: each call counts once, whatever it went through."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Auto's choice among ways to serve all calls: measured, recorded, right whatever it is."""
 
 from __future__ import annotations

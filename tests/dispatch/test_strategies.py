@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies never change a result: a part of the corpus under each, and what they refuse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of versions: what serves, what calls enter, and what goes on when it is replaced."""
 
 from __future__ import annotations

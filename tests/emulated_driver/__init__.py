@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The emulated driver, built in the session by the C compiler: what runs CUDA kernels without CUDA.
 
 `emulation()` makes this process find it as libcuda.so.1, before that is looked for. Of each kernel

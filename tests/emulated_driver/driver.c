@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for libcuda.so.1 with two devices: our run time runs on it, and pycuda, unmodified.
  *
  * The device's memory is memory of the host that ends at a page which must not be touched. A module

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> what goes wrong at given sizes, found by running through every point: infer's oracle.
 
 Follows the text of the language literally: which elements exist, which were written before. Values

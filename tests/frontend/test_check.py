@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax tree -> resolved program: types, literals, subscripts, calls; errors with their place."""
 
 import pytest

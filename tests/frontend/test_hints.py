@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints: what they say of habits from elsewhere, and that all they propose compiles."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of a program fail at exactly those sizes at which running through its points fails."""
 
 from __future__ import annotations

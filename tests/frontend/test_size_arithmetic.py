@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arithmetic of sizes alone: its exact value fits int32, or the call is refused (LANGUAGE E4)."""
 
 from __future__ import annotations

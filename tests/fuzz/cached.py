@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One program in several settings that share the code cache, each compiled for itself.
 
 What a key of the cache leaves out gives one setting the code of another: with other numbers in it,

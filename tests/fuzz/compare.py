@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Case -> differences between compiled kernels and the interpreter.
 
 How far they may differ is not guessed from constants: `tolerances` runs the reference again with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fuzz.derivatives --programs 1000 --seed 0`: derivatives of random programs.
 
 Sizes are small, so that the interpreter runs all of it, and a second tries tens of programs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much LLVM does for a program: mostly as little as it can.
 
 Its passes are a third of the time that a program takes, and none of the code that is tested here.

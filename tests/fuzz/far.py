@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms with sizes that are far from those of arrays: guards hold subscripts off, ranges end early,
 loops do not run. Calls whose formulas do not fit are refused (LANGUAGE E4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seed -> a random program in the text language, valid by construction or nearly so.
 
 Programs cover all statement forms, element types and operators; sizes and layouts are random too.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms with size parameters: steps, quotients, ranges and loops by them (LANGUAGE F1)."""
 
 from __future__ import annotations

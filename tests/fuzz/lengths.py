@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of lengths that tensors say, together with guards, gathers, updates, loops and branches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped loops of a case, run one element at a time on memory that knows what was set.
 
 Machine code that reads what nobody wrote, or a little beside a buffer, often gives the right

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fuzz case: program text in pieces (so that it can be reduced), its inputs and its sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways in which a program is compiled, which of them a program is tried in, and their kernels.
 
 A program is tried in a few ways, drawn by weight: many programs in some ways each find more than

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of positions of which some are none, behind guards."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that are set before loops and filled by them: recurrences, dynamic programs, positions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options and thresholds drawn at random: code for large sizes runs on small ones.
 
 Much code is chosen by sizes that a generated program never has: blocks of thousands of rows,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a random program consists of so far, and the pieces that statement forms share.
 
 Extents are known symbolically, so that later reads fit.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels for devices, written by hand as a mapping would make them; numpy says what they compute.
 
 Tiles are as small as the threads of a warp let them be, so that small sizes are ragged.

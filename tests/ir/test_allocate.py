@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries that live together lie apart; others share their place."""
 
 from __future__ import annotations

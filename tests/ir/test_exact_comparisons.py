@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards that proofs use are computed as proofs take them (LANGUAGE E4)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What isl says of races on shared memory is what a run of the kernel finds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the outermost parallel loops of a kernel become functions of."""
 
 from __future__ import annotations

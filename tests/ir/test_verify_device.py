@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that no device could run are refused, with the place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that are far from those of arrays: guards hold them off, or the call is refused.
 
 Every way of calling a kernel says the same, on memory next to pages that nothing may touch.

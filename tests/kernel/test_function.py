@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels pass for functions: in `functools.wraps`, in Dask, in xarray."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in what is found out about a program: index expressions, ranges, dependences."""
 
 from __future__ import annotations

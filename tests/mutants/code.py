@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in code generation: arithmetic, masks, memory, threads."""
 
 from __future__ import annotations

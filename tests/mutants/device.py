@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in kernels for devices: barriers, copies, edges, places of threads, launches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in how calls are served: versions, keys, layouts, arguments, results."""
 
 from __future__ import annotations

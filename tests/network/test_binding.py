@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of sessions: what follows from them is computed when they are bound, not in calls."""
 
 from __future__ import annotations

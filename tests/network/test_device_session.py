@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions on a CUDA device, which is emulated: memory, states and constants are there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions: results of the reference, in memory that is reused."""
 
 from __future__ import annotations

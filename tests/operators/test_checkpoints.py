@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded calls of long loops keep states of some steps: torch and JAX."""
 
 from __future__ import annotations

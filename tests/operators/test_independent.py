@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs that no result depends on: their derivatives are zeros wherever others differentiate."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that update tensors of torch: plainly, in graphs, and where gradients are asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels as functions that JAX compiles, differentiates and batches."""
 
 from __future__ import annotations

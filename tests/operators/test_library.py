@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients and operators of a few kernels of the library, by torch's own checks.
 
 `python -m tests.operators.library` has them all.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers for 0-d parameters in graphs of torch: inputs of them, with the errors of calls."""
 
 from __future__ import annotations

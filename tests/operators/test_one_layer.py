@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel as torch's tools see it; plain uses are in `tests/test_one_text_everywhere.py`."""
 
 from __future__ import annotations

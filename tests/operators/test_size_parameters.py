@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters of kernels as operators of torch and JAX, and of artifacts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR + arrays -> results: runs a kernel one scalar at a time. For tests of all passes.
 
 Loops of every kind run serially (vector and unrolled ones lane by lane, under their mask). To test

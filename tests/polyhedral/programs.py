@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of the tests of this stage, by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive loop IR against the interpreter: acceptance programs, all strategies, sizes 0 and 1."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """isl's scheduler, its AST as loops, and bounds of proofs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orders of loops and privacy of temporaries that a person can verify by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legality as algebra: trees that break a dependence or lose an instance are refused."""
 
 from __future__ import annotations

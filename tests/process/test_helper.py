@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that work for this one: nothing of the current folder runs in them."""
 
 from __future__ import annotations

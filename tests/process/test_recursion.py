@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is too deep is an error of ours; nothing of the process changes for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX texts run: an interpreter of the instructions that NVPTX writes for our kernels.
 
 It is made from the PTX ISA alone (NVIDIA, Parallel Thread Execution ISA, 9.2), not from what emits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs and the library's kernels, three ways: the reference, the twin, their PTX interpreted.
 
 python -m tests.ptx [--only NAME] [--jobs N] [-v]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is run three ways: the reference, the twin, the kernel's PTX in the interpreter.
 
 Acceptance programs (`TCSYM_PROGRAMS`, or ../shared/programs) at their own sizes, the library's

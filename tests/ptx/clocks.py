@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What threads know to be done: by barriers of their block, and by fences with atomic words.
 
 Reference: PTX ISA, 8 (memory consistency model), of which this is the part that our kernels use. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asynchronous copies from global to shared memory, which happen as late as they may.
 
 Reference: PTX ISA, 9.7.9.25.3 (cp.async). A group is what a thread began since its last commit.

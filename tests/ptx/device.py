@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter in place of a device: kernels for `cuda:sm_80` or `cuda:sm_90a` run here.
 
 A kernel's host half is machine code of this machine; what it launches is run by `machine.py`, in a

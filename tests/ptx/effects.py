@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions that do more than make a value: memory, copies, warps, calls, carries.
 
 Reference: PTX ISA, 9.7.9 (ld, st, cp.async), 9.7.13 (fences, atomics), 9.7.12.2 (call), 9.7.2

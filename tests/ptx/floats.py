@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions on numbers with fractions, rounded to nearest, ties to even.
 
 Reference: PTX ISA, 9.7.3 (floating point), 9.7.9.21 (cvt). No instruction flushes subnormal

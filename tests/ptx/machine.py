@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A grid: threads of its blocks run a function, all at once where they are at one place.
 
 Threads are lanes. Those at one block of instructions run it together; of several such groups the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of a device, and of blocks: every access is judged.
 
 One array of bytes each. What is accessed must lie in it where that is allowed, at a multiple of its

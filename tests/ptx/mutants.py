@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults planted in PTX: each makes one instruction of a text another, or takes it away."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks of a function -> the order in which threads that have parted run them.
 
 The threads that are behind in this order go first. All blocks of a loop stand together, behind its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instruction -> what it does to the threads that run it: a function of them.
 
 Registers hold bits, one array for each, of an element for each thread at hand. What an instruction

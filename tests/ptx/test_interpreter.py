@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter of PTX against the ISA's words: small texts, and what their threads end with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels in the interpreter of PTX, three ways; and that faults planted in their PTX are found.
 
 `./dev ptx-run` has all programs. Here are those that have everything that threads do together.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX text -> functions: basic blocks of instructions, told apart by what threads wait for.
 
 Reference: PTX ISA, 4 (syntax), 9 (instructions). A text may have entries, functions of numbers that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A case by its name -> what came of it. For processes of their own, which import this module."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instructions that make a value of values: names -> types of operands, type of the result, how.
 
 Reference: PTX ISA, 9.7.1 (integers), 9.7.6 (comparison), 9.7.8 (logic and shift), 9.7.9 (moves and

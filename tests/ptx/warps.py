@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the threads of a warp do together: values of all 32 in, values of all out.
 
 Reference: PTX ISA, 9.7.9.6 (shfl.sync), 9.7.14.5 (matrix fragments, ldmatrix, mma). Arrays are of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call: every sentence of LANGUAGE E11 and E12, with kind, place and message."""
 
 from __future__ import annotations

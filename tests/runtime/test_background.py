@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work beside the calls that fails is logged, and calls go on without it."""
 
 from __future__ import annotations

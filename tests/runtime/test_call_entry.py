@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call entries: the same results and references as a Python call; everything odd goes to `slow`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels on the driver, which is emulated: what calls do, and what they refuse.
 
 Each test runs with pycuda, where that is installed, and with the driver alone.

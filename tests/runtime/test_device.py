@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs code, and where its arrays must be."""
 
 from __future__ import annotations

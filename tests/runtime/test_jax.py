@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax arrays as arguments and results."""
 
 from __future__ import annotations

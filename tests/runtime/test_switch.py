@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native dispatcher: which function a call reaches, what is counted, what is forgotten."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch tensors as arguments and results: zero-copy, no import, no silent loss of gradients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Native calls with torch's tensors: what is served, what is left to Python, what comes back."""
 
 from __future__ import annotations

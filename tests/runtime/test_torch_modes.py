@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels while torch records, transforms, fakes or compiles: calls work or say what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-written naive kernels, as the polyhedral stage would lower them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR -> Python text that executes it, for `execute`; threads of a device are generators."""
 
 from __future__ import annotations

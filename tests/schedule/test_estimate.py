@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates of whole kernels at many sizes: they follow the loops that are run."""
 
 from __future__ import annotations

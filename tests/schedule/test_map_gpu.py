@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels for a device against the interpreter: in plain Python, and as code in its twin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Few columns and many rows: a single one of short sums, and functions of sums."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every plan prints in one line, in terms of its loops, and follows them to a copy of the nest."""
 
 from __future__ import annotations

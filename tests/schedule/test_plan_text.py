@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plans of a few programs as text, for a processor of no machine in particular."""
 
 from __future__ import annotations

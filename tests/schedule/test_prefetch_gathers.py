@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that are gathered and summed are fetched ahead."""
 
 from __future__ import annotations

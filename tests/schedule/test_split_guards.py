@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards of rows become ranges: no guard is left where it is a range, and results are kept."""
 
 from __future__ import annotations

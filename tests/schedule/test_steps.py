@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to take the steps of a loop in order on a device, in the twin, which looks for races."""
 
 from __future__ import annotations

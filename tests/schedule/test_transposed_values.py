@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of elements that lie across the store: blocks of them are transposed before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums down columns of which there is one: a version along the rows, with the same results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any plan that is offered may be asked for, at any sizes: results are those of the interpreter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How sliding windows are mapped: padded copies, ranges for guards, tiles across rows of images."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped loops do as much more work as a program has more points, in every version, at any shape.
 
 A copy that is made whole for each iteration that reads a part of it is right and never noticed at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the threads of a device's block, each to the next barrier or what its warp does together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which kind a device is of, and what is said where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a CUDA device has to show, rehearsed: on the emulated driver, with numpy in torch's place.
 
 python -m tests.tools.rehearsal NAME OUT PROGRAMS FIRST

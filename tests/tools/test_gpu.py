@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a CUDA device has to show: each group rehearsed without one, and how groups are run."""
 
 from __future__ import annotations

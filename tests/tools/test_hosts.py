@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `./dev test-hosts` takes, and what it says of tests that are skipped."""
 
 from __future__ import annotations

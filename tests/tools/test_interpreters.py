@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which interpreters `./dev wheels` and `./dev test-pythons` take, and what they try there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym tune` and the options of `tcsym cache`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a learned tree is kept: regions with evidence, and sizes that won by themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuning a kernel whose sizes are declared: code is made for them, measured and checked inside."""
 
 from __future__ import annotations

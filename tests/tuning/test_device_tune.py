@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuning for a device: plans measured there, or ranked by what they are predicted to take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts as a win: paired ratios, the sign test, copies of the default as control."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees, timing, spaces, searches: the tuner's parts by themselves."""
 
 from __future__ import annotations

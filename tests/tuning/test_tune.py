@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tuner: candidates that misbehave, Ctrl-C, kill and resume, what it learns and keeps."""
 
 from __future__ import annotations

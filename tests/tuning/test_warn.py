@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Default options where tuned ones would matter: told once for each kernel, without recording."""
 
 from __future__ import annotations

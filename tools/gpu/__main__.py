@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """On a machine with a CUDA device and torch: whether results are right, how fast they come, what
 launches cost, the acceptance programs; results in OUT as lines.jsonl and log.txt.
 

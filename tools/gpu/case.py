@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A case of a group, what it compares, and how a group's cases run in this process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What launches cost: calls of the host, nodes of a graph, blocks that wait for each other."""
 
 from __future__ import annotations

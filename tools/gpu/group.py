@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group in this process: python -m tools.gpu.group NAME OUT PROGRAMS FIRST
 
 NAME: of `GROUPS`. PROGRAMS: the folder of the acceptance programs. FIRST: number of its first case.

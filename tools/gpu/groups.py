@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The groups, in the order in which they run: what tells most of the device first."""
 
 from __future__ import annotations

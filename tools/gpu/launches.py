@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to launch: blocks that wait for each other, graphs of ours and of the caller, streams."""
 
 from __future__ import annotations

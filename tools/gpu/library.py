@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose arrays lie on the device: torch's, or in a rehearsal what stands in its place."""
 
 from __future__ import annotations

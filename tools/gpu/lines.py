@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results as lines of JSON, each written at once, whoever else writes; and their tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a machine with torch and without network lacks, in a folder; and that put to use there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of matrices, in each type: every version of the default plan, and every plan by name.
 
 Each is computed twice. Small whole numbers have exact sums, so that one wrong element of a

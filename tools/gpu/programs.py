@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The acceptance programs on the device, a case for each, by their own runner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows: kernels that normalise or sum rows of 31 to 100,000 elements, by each of their plans."""
 
 from __future__ import annotations

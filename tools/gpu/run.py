@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups, each in a process of its own: eight at once, then what is timed alone, then the rest.
 
 What a case found is a line of JSON in OUT, written at once; what processes print goes to a log

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times of calls beside torch's own, each with the time that the model predicts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms at positions that data say, atomic and sorted; and positions outside, which are errors."""
 
 from __future__ import annotations

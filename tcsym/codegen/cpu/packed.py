@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that hold several short elements, and sums of their products (`tcsym.ir.packed`).
 
 Elements that lie side by side in memory are one load: as they are, or converted side by side too.

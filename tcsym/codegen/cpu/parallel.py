@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions on threads: each is a function of its own, run by tasks if the work is worth it.
 
 `taskN(data, arena, lower, upper)` unpacks what the body needs from `data` and calls `taskN.body`,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What threads of a device do beside loads, stores and arithmetic."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grids: the body of a region becomes a function of one thread, launched for all of them.
 
 A launch passes words: the address of the word for faults, then the region's numbers, formulas and

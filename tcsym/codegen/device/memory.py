@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of one thread: an element at a time, each at its address."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's devices: the table of instructions, and how their functions begin.
 
 References: PTX ISA; LLVM, User Guide for NVPTX. Pointers of regions are generic, as the host's are:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loop -> the function it is an instance of, and the values of the function's parameters.
 
 Loops are alike if they differ in names of variables and buffers, in strides, in bounds that do not

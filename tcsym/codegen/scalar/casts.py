@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversions between element types (LANGUAGE B8, E3), and between registers and memory.
 
 Half and bfloat16 live in registers as float32; `rounded` makes such a float representable. Half

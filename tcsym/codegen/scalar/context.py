@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
 
 Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of the loop IR -> basic blocks: stores, loops, branches, allocations."""
 
 from __future__ import annotations

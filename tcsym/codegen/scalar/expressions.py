@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of the loop IR -> registers.
 
 Arms of `?:`, `&&` and `||` that load or check anything run only where they are wanted: behind a

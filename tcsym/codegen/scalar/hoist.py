@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which values can be computed in front of a loop instead of in each iteration.
 
 A value may move out of loops that change none of its variables and write none of its buffers. A

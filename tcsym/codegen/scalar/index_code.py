@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and conditions -> i64 arithmetic, scalar or one value a lane.
 
 A `Number` is a Python int where the value is known (unrolled variables), else a register. Sums are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions on positions that data know -> truth here: an i1, or a mask.
 
 Positions are registers, whatever they were computed from; all else is as index code has it. They

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads of the kernel's values, with the checks they ask for (LANGUAGE B3, B4, B6).
 
 A read touches no memory that its executed points do not: inactive lanes are masked, an element for

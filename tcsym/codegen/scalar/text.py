@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM IR as text: a module, and a function that is being written.
 
 Pure instructions are numbered: the same text within the same dominating scope is written once.

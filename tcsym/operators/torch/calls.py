@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls whose tensors torch records, transforms, traces or fakes -> those of the operator.
 
 A kernel comes here with every call that its native entry passes on. Plain tensors that only need

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> the functions of torch that record its calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels as torch.compile reads them: each becomes one node of the graph.
 
 torch.compile follows `graph_call` line by line; what is marked as constant it runs, and takes the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers for 0-d parameters -> tensors. In a graph they are inputs of it, not constants.
 
 torch.compile reads this code: the numbers may be symbols of torch, of which some have no value yet.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA devices as a `Device`. The driver is not loaded before a call needs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's functions that pycuda lacks, by ctypes.
 
 pycuda shows no handles of functions, takes no streams but its own, launches no grids whose blocks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over gathered rows -> the same, fetching rows that later steps will read.
 
 Where a row lies is known as soon as its index is read; the processor finds out a few rows ahead,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of nests larger than the last cache -> stores that bypass the caches, under a condition.
 
 An ordinary store first reads its line from memory and later evicts another line. Where a nest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory accesses of a node and how they move with a loop variable."""
 
 from __future__ import annotations

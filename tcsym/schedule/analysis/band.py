@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bands of parallel loops around reductions, and the roles their loops play in contractions."""
 
 from __future__ import annotations

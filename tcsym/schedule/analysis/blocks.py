@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Block -> where in it loops and uses of buffers are, found once and kept as parts are replaced.
 
 Passes ask for one loop or buffer after the other, and replace a few nodes of a block each time.

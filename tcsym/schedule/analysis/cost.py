@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped loops -> estimated time, in sixteenths of a processor cycle, over sizes.
 
 What is counted are instructions as the emitter makes them: one for a register full of lanes, none

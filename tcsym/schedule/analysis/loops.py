@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding and replacing loops by name, and the shapes of nests that schedules ask for."""
 
 from __future__ import annotations

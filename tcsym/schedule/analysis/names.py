@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fresh names: loop variables and buffers stay unique in a kernel, deterministically."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The factors of a contraction's terms that panels can hold: what is worth copying, and how.
 
 A panel holds values, not just elements: a conversion, a guard, or other arithmetic that moves with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether iterations of a loop touch only what is theirs."""
 
 from __future__ import annotations

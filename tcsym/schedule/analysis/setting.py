@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What schedules are chosen by: target, options, the names in use, and what was chosen so far."""
 
 from __future__ import annotations

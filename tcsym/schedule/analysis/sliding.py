@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sliding windows: subscripts that move with a parallel loop and with a reduction, and overlap.
 
 Where two dimensions lie behind each other as one, `N*n + k` moves with both too, but a step of n is

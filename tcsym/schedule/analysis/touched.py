@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which buffers a node touches, and where, for passes that look at one buffer after the other."""
 
 from __future__ import annotations

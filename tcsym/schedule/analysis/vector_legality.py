@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether, and how well, a loop can run in the lanes of a vector."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions into memory -> reductions into a private scalar, loaded before and stored after."""
 
 from __future__ import annotations

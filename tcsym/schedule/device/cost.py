@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan, nest, machine -> what its grid takes: the one cost in cycles by which plans are chosen.
 
 Blocks of a multiprocessor add up, and take as long as what is busiest: arithmetic or accesses; too

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of a device -> the same with numbers of 32 bits in its grids, where sizes let them fit.
 
 A device adds and multiplies 64 bits in several instructions, and divides them in a hundred. Sums

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of sums -> the operands that a block stages in shared memory, and how they are copied.
 
 An operand moves with the sum and with one side, rows or columns, so that all of the other side use

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest -> plans for it, of those that may run at a call's sizes the cheapest is taken.
 
 A proposal looks and rewrites nothing, and says what its plans need; what they cost is for others

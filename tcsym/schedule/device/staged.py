@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sum of a tile: panels of its operands in shared memory, copied ahead, used by all points.
 
     fill the first panels

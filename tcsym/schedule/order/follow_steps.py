@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores at a fixed place, in a branch that one step of a loop takes -> stores where the step is.
 
 `if t == 0 { S(0,i) = A(i) } else { S(t,i) = S(t-1,i) + .. }` stores S(t,i) in every step, and so it

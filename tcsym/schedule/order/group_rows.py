@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a contraction that find an operand by an index -> rows grouped by it, inspector/executor.
 
 `Y(n,m) +=! G(n,j) * X(n,k) * W(chosen(n,j),m,k)` reads all of a matrix for each (n, j): rows that

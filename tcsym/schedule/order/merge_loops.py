@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Perfectly nested loops that walk every buffer like one loop -> that loop, over merged dimensions.
 
 Rows of an image that lie one behind the other are one long row: short rows then fill vectors, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops over the steps of a pipeline -> a loop over waves, in each of which they run side by side.
 
 Layer 2 of a recurrent network needs step t of layer 1 and its own step t - 1: while layer 1 is at a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Positions that are read -> not checked one by one where sizes tell that all are inside.
 
 `Y(2*i + min(at(i), 2)) += X(i)`, where `at` holds bytes: whether the least and the last of these

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums that count some terms only -> sums over these terms.
 
 `serial k in 0:N { Y[..] += k <= i ? v : 0 }`, where i is known outside, runs to i and asks nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A guarded product in a sum, `c ? a*b : 0` -> a product of guarded factors.
 
 `(c ? a : 0) * (c ? b : 0)`: a guarded read can be padded, a guarded product cannot. The second

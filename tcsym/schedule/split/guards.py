@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Innermost loops with guarded loads -> one loop for each range in which the guard is decided.
 
 Padding, concatenation and stencils ask at every point whether it lies inside. On a row that is a

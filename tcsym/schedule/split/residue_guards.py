@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards that hold for one residue of an affine expression: `(y - k) % 2 == 0` in all its writings.
 
 A remainder is `e - n*floor(e/n)`. So `e % n == 0`, `e/n*n == e`, `e % n < 1` and `!(e % 2 != 0)`

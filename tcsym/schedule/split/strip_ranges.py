@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which ranges vary -> strips of rows, over which each such range is one range.
 
 `C(i,j) +=! A(i,k)*B(k,j) where k in 0:i+1` and causal attention reuse operands from row to row, so

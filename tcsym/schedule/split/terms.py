@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums and differences in a reduction -> one reduction a product; guards on a loop -> ranges.
 
 A gated or dilated convolution adds several products at each point, some only where its operand

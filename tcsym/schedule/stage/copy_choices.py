@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over subscripts that choose -> a copy of what they choose, read at plain subscripts.
 
 `X(min(max(y+i-1,0),H-1))`, `X((t+k) % N)`: borders that repeat, mirror or wrap choose for every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands of a contraction that are computed or gathered -> their values, as they lie in memory.
 
 A panel takes its columns from far apart where the sum lies along memory, element by element: a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A factor of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
 
 Before tiling the factor is redirected to `panel[k.., column]` (`redirect_operand`); after it, the

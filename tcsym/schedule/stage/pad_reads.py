@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows that hang over the edge of an operand -> a padded copy, read without a guard.
 
 `c ? I(.., h + k - 1, ..) : x`, where `c` bounds the subscripts only, is an element of the operand

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries shrink to what one iteration of their private loops needs, and get a place."""
 
 from __future__ import annotations

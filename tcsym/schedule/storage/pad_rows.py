@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a temporary that end in a ragged vector -> rows of whole vectors.
 
 A masked store at the end of a row covers the first elements of the next one: whatever loads these

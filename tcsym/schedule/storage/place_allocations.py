@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where buffers live: `Allocate` nodes, outside all loops or inside the parallel loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved privacy of temporaries -> subscripts in which it shows."""
 
 from __future__ import annotations

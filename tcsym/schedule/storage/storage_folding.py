@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries of which a loop in order reads the last steps only -> storage for as many steps.
 
 C(t,b) = F(t,b)*C(t-1,b) + X(t,b), where nothing else reads the last step, needs C(b): each point

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short rows that lie one behind the other in memory -> vectors that run across them.
 
 `O(b,i,j) = X(b,i) * Y(b,j)` with six j: a row fills six lanes. As many rows as a vector has lanes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long epilogues of register tiles -> loops over the tile's rows, with the tile in the frame.
 
 What follows a reduction is the same code for every row of its tile. Unrolled it is most of a kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `rows`: each innermost loop in vectors, along the best loop of its chain."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `strips`: several vectors along a parallel loop, with the reduction loops inside.
 
 For column reductions, normalisations along an outer axis, pooling, products without reuse: whatever

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An innermost loop -> vectors: groups of them, single ones, and a last one that is ragged.
 
 The last one overlaps the one before it where elements may be made twice, else it is masked;

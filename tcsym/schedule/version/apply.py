@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, plan -> the nest scheduled so: the plan's mechanism, and plans for nests that it makes."""
 
 from __future__ import annotations

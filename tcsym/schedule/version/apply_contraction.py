@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contraction, plan -> the nest scheduled so, and the copies and sums that the plan makes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, plan of a leaf or of rows -> the nest scheduled so; and the leaves and maps inside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, proposals -> the kernel with its versions: which plan the nest gets, at which sizes.
 
 The only place where policy duplicates a nest, and where sizes are left out. Proposals say what they

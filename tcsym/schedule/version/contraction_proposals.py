@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contraction -> its plans: panels, operands in place, products along the sum.
 
 Packed panels in register tiles are for many rows and columns. Few columns change places with the

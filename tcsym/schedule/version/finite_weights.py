@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guarded products whose weights turn out finite -> guards around the image alone, or around all.
 
 0 times an infinity is no 0. So `c ? I*F : 0` must keep F out where c fails, which costs more than

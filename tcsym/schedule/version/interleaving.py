@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small products, many of them -> the loop to run in lanes, one product each, and where that pays.
 
 Where rows, columns or terms are few, a register tile is mostly empty, and so is a vector along a

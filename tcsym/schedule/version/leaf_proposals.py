@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest -> its plans by windows, blocks of columns, strips or rows: without tiles of rows x columns.
 
 Strips have columns in the lanes and sums along rows, rows have the innermost loop in the lanes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Few columns, many rows -> where code of its own takes less time than a register tile.
 
 A tile has columns in its lanes. With up to half a vector of them most lanes are idle, which matters

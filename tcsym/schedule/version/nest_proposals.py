@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest that is no contraction as a whole -> plans by its parts: terms, inner nests, shared rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which ranges vary -> strips of them, or row by row: before their nests get plans.
 
 A strip sums over the hull of its rows' ranges, in register tiles: it makes `height` more terms a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Map or sums of rows -> its plans where rows may be short, else those of a leaf."""
 
 from __future__ import annotations

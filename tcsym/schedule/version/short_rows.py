@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that may be short at run time -> a version of the nest with another loop in the lanes.
 
 A vector along three colours or two classes is mostly empty, and each row pays for its loop, its

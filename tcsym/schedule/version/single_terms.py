@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions whose sums may have one term -> beside them, the map that they are then.
 
 `Z(a,b,c,d) += X(a,c,e) * Y(e,d,b)` with one e is an outer product. Its rows need no tile, and may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums down columns -> a version for a single column, which lies in memory as a row.
 
 `Y(b,c) +=! X(b,t,c)` has c in the lanes. With one column all lanes but one are idle, and the terms

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides of every kind, masks, gathers, scatters: nothing outside the buffers is touched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX that the oldest llvmlite makes which pyproject.toml admits: what it does not know, it writes
 as calls of nothing, or leaves out, and only NVIDIA's tools would tell."""
 

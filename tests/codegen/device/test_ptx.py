@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX of kernels for NVIDIA's devices: its instructions, and what NVIDIA's assembler says of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shuffles: what a thread of a device gets is what `ir.loops.Shuffle` says, as in the twin."""
 
 from __future__ import annotations

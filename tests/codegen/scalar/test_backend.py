@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared code serves a target without vectors: regions for one thread, here and as PTX."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops, branches, threads, arenas."""
 
 from __future__ import annotations
