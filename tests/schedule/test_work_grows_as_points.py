@@ -56,7 +56,7 @@ MOVED = "def f(float(B,M,K) X, float(B,N,K) Y) -> (Z) { Z(m,b,n) +=! X(b,m,k) * 
 TEXTS = [MOVED, *(softmax(p) for p in permutations("bmn")), *map(product, range(89))]
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("target", ["avx2", "avx512"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_work_grows_as_points(text: str, target: str) -> None:
