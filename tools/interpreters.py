@@ -150,18 +150,19 @@ def install(of: Interpreter, words: Iterable[str]) -> None:
     subprocess.run([*pip, *words], check=True)
 
 
-def run(of: Interpreter, words: Iterable[str], **more: object) -> subprocess.CompletedProcess[str]:
+def run(
+    of: Interpreter, words: Iterable[str], env: Mapping[str, str], timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     """A command of an environment's interpreter, in the checkout; output is kept."""
     python = str(of.folder / "bin" / "python")
-    environment: Mapping[str, str] = {**os.environ, **more.pop("env", {})}  # type: ignore[dict-item]
     return subprocess.run(
         of.command(words, python),
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        **more,  # type: ignore[call-overload]
+        timeout=timeout,
     )
 
 

@@ -153,12 +153,22 @@ class Module:
     def _run(self, manager: Any, builder: Any) -> None:
         try:
             manager.run(self.module, builder)
-        finally:  # closing a manager frees nothing: in its class, the base's method comes first
-            binding.ffi.lib.LLVMPY_DisposeNewModulePassManger(manager)
-            manager.detach()
+        finally:
+            _close(manager)
 
     def emitted(self, machine: TargetMachine, as_object: bool = True) -> bytes:
         """Object code, or assembly."""
         if as_object:
             return bytes(machine.machine.emit_object(self.module))
         return str(machine.machine.emit_assembly(self.module)).encode()
+
+
+def _close(manager: Any) -> None:
+    """Frees it. In classes of llvmlite up to 0.50 the base's `_dispose`, which is empty, comes
+    first, so that closing frees nothing; the function that would is then called here."""
+    dispose = getattr(binding.ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
+    if dispose is None:  # of another version: what it frees is its own matter
+        manager.close()
+    else:
+        dispose(manager)
+        manager.detach()
