@@ -7,10 +7,10 @@ from tcsym.index.expr import Index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Scope, Value, condition, number, tame
 from tests.fuzz.model import TensorModel
+from tests.fuzz.padded import IDENTITIES
 from tests.fuzz.ranges import dependent
 from tests.fuzz.writer import Writer, left_side, variables, where
 
-IDENTITIES = {"+=": "0.0", "*=": "1.0"}
 OPERATORS = ["+=", "+=", "+=", "max=", "min=", "*="]
 
 
