@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.frontend.builtins import ARITY
+from tcsym.builtins import ARITY
 from tests.hosts import HOSTS
 from tests.pages import ROOT, Wrong, blocks_of, pages, run_apart, run_page
 
