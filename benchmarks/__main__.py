@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -128,6 +129,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
         "command": shlex.join(["./dev", "bench", *sys.argv[1:]]),
         "sizes": arguments.sizes,
         "seed": arguments.seed,
@@ -144,6 +146,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         say("interrupted: what was measured so far follows")
     record["summary"] = summary(record["rows"], arguments.sizes == "random")
     return record
+
+
+def _commit() -> str:
+    """Of these files, with a `+` where they differ from it; empty where that cannot be told."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
