@@ -6,6 +6,7 @@
 `noisy`: tunes beside other work, and what they kept when it is quiet;
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
 `against COMMIT`: another commit beside these files, one thread;
+`chart`: the chart and the table of docs/performance.md, from a record;
 `network`: a network with planned memory beside torch;
 `train`: backward passes beside torch autograd and JAX, the rest as in the suite; with
 `--part layers`, forward and backward passes of the gallery's layers.
@@ -74,7 +75,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         type=Path,
         nargs="+",
         metavar="JSON",
-        help="write docs/notes/measurements.md, of `train` the table in docs/performance.md",
+        help="write docs/notes/measurements.md, of `train` the table in docs/notes/comparisons.md",
     )
     return parser.parse_args(given)
 
@@ -213,7 +214,17 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse", "against", "network")
+    commands = (
+        "stream",
+        "strategies",
+        "tuned",
+        "searches",
+        "noisy",
+        "reuse",
+        "against",
+        "network",
+        "chart",
+    )
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
