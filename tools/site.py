@@ -51,7 +51,7 @@ def _decisions() -> str:
     lines = ["# Decisions", "", "What was decided, and what against.", ""]
     for path in sorted((DOCS / "decisions").glob("*.md")):
         title = path.read_text().partition("\n")[0].removeprefix("# ")
-        lines.append(f"- {int(path.name[:4])}. [{title}]({path.name})")
+        lines.append(f"{int(path.name[:4])}. [{title}]({path.name})")
     return "\n".join(lines) + "\n"
 
 
