@@ -77,7 +77,7 @@ def check(site: Path, pictures: Path | None) -> int:
             with browser() as window:  # another one, as pages remember the colours first seen
                 for name in names:
                     faults += [f"{name} {f}" for f in _page(window, host, name, scheme, pictures)]
-                if not any("/language.html" in link for link in _found(window, host, "softmax")):
+                if not _is_found(window, host, "softmax", "language.html"):
                     faults.append("a search for softmax does not find the language's page")
     for fault in faults:
         say(fault)
@@ -114,17 +114,17 @@ def _page(
             yield f"asks for {url}"
 
 
-def _found(window: Browser, host: str, word: str) -> list[str]:
-    """Addresses that a search for it shows."""
+def _is_found(window: Browser, host: str, word: str, page: str) -> bool:
+    """A search for the word shows the page; results of its first letters may come before."""
     window.open(f"{host}/index.html")
     window.run(_OPEN_SEARCH)
     window.type(word)
-    for _ in range(50):
-        found: list[str] = window.run(_FOUND)
-        if found:
-            return found
+    for _ in range(100):
+        links: list[str] = window.run(_FOUND)
+        if any(f"/{page}" in link for link in links):
+            return True
         time.sleep(0.2)
-    return []
+    return False
 
 
 def say(text: str) -> None:
