@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -94,8 +93,12 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
             raise CallError(message, hint=f"the layer has its own; those left are {names}")
         given.update(zip(free, inputs))
         # What follows a missing input goes by name, so that the kernel says which one is missing.
-        first = list(takewhile(given.__contains__, self._order))
-        return self.kernel(*[given.pop(n) for n in first], **given)
+        first = []
+        for name in self._order:
+            if name not in given:
+                break
+            first.append(given.pop(name))
+        return self.kernel(*first, **given)
 
     def extra_repr(self) -> str:
         return repr(self.kernel.signature)
