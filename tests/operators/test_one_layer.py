@@ -135,6 +135,13 @@ def test_module() -> None:
         Layer(TEXT, w=None)
 
 
+def test_layer_of_a_module() -> None:
+    """`define` of one def gives a module, which `Layer` takes as its text."""
+    made = tc.torch.Layer(tc.define(TEXT), W=None, b=0.5, sizes={"K": 3, "N": 4})
+    x = tensors()[0]
+    torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
+
+
 def test_inputs_of_a_module() -> None:
     made = tc.torch.Layer(TEXT, W=None, b=0.5, sizes={"K": 3, "N": 4})
     x, w, b = tensors()
