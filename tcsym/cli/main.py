@@ -206,7 +206,9 @@ def show(
     if as_json:
         print_json({"def": kernel.name, "stage": stage, "text": text})
     else:
-        click.echo(text)
+        from tcsym.display.coloured import for_terminal
+
+        click.echo(for_terminal(text, stage))
 
 
 @main.command(cls=KernelCommand)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tcsym.dispatch.dispatcher import Dispatcher
+    from tcsym.display.explained import Explanation
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -497,7 +498,7 @@ class Kernel(Differentiable):
         return dict(zip(self._plan.output_names, bound.shapes))
 
     @inside
-    def explain(self, stage: str = "variants", /, **sizes: int) -> str:
+    def explain(self, stage: str = "variants", /, **sizes: int) -> Explanation:
         """The text of one stage of compilation, of the version that serves the given sizes.
 
         Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
@@ -506,6 +507,8 @@ class Kernel(Differentiable):
         Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
         variants; for a device also cuda ptx sass. Errors: OptionError for another name, SizeError
         for what is no size of this def, TargetError for a device's stages on another target.
+        A `str`; as the last line of a notebook's cell it is coloured and folds, with what runs at
+        these sizes open.
         """
         return self._serving.explain(stage, sizes)
 
