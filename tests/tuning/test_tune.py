@@ -71,9 +71,11 @@ def distribution(sizes: Any = SIZES) -> Distribution:
     return distribution_of(PROGRAM, sizes, {}, None, 0)
 
 
-def request(budget: str | int = 40, **settings: Any) -> Request:
-    given = {"distribution": distribution(), "progress": False, **settings}
-    return Request(PROGRAM, TARGET, budget=budget, **given)
+def request(far: str | int = 40, **settings: Any) -> Request:
+    """far: time, or a number of candidates."""
+    limit = {"budget": far} if isinstance(far, str) else {"candidates": far}
+    given = {"distribution": distribution(), "progress": False, **limit, **settings}
+    return Request(PROGRAM, TARGET, **given)
 
 
 # ---- candidates that misbehave
@@ -506,10 +508,26 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "trials" in lines[0]
 
 
-@pytest.mark.parametrize("budget", ["", "fast", "-3s", "0s", 0, -1, True, None, "10 days"])
-def test_a_budget_is_time_or_trials(budget: Any) -> None:
+@pytest.mark.parametrize(
+    "budget", ["", "fast", "-3s", "0s", "1.2.3s", 0, -1, True, [], "10 days", "1e9"]
+)
+def test_a_budget_is_time(budget: Any) -> None:
     with pytest.raises(OptionError, match="budget"):
-        tune.tune(request(budget, executor=Modelled(fast_rows)))
+        tune.tune(request(budget=budget, candidates=None, executor=Modelled(fast_rows)))
+
+
+@pytest.mark.parametrize("candidates", [0, -1, True, 2.5, "3"])
+def test_candidates_are_a_number(candidates: Any) -> None:
+    with pytest.raises(OptionError, match="candidates"):
+        tune.tune(request(candidates=candidates, executor=Modelled(fast_rows)))
+
+
+def test_a_number_alone_is_seconds() -> None:
+    for given, seconds in ((20, 20.0), (0.5, 0.5), ("20", 20.0), ("2min", 120.0), (None, 60.0)):
+        assert (Budget(given).seconds, Budget(given).trials) == (seconds, None)
+    assert (Budget(candidates=20).seconds, Budget(candidates=20).trials) == (None, 20)
+    with pytest.raises(OptionError, match="not both"):
+        Budget("20s", 20)
 
 
 @pytest.mark.parametrize(
