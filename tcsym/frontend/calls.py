@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 from msgspec import Struct, field
 
+from tcsym.builtins import ARITY
 from tcsym.errors import (
     CallError,
     DuplicateError,
@@ -23,7 +24,6 @@ from tcsym.errors import (
     n_dimensions,
 )
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import typed_expression
 from tcsym.frontend.check_index import size_argument
 from tcsym.frontend.check_statements import Findings, check_target, failing_target, narrower

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from tcsym.builtins import ARITY
 from tcsym.errors import ConditionError, DuplicateError, InitError, TCError, TCNameError
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.calls import as_call, call
 from tcsym.frontend.check_header import header
 from tcsym.frontend.check_index import condition, loop_bound

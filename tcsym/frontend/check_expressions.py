@@ -12,6 +12,7 @@ from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
+from tcsym.builtins import ARITY
 from tcsym.errors import (
     AffineError,
     CallError,
@@ -25,7 +26,6 @@ from tcsym.errors import (
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index, exact_value
 from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import recurrence_hint, stride_hint, unwritten_hint, whole_tensor_hint
 from tcsym.frontend.literals import (
     Literal,

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from tcsym.builtins import ARITY
 from tcsym.errors import AffineError, RangeError, Span
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure
 from tcsym.frontend.check_index import is_range_affine, loop_names, named
 from tcsym.frontend.idioms import RAGGED

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.frontend.builtins import ARITY
+from tcsym.builtins import ARITY
 from tcsym.frontend.program import For, If, Item, Program, statements
 from tcsym.frontend.rename import Renaming
 from tcsym.types import NAMES

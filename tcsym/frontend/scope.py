@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.builtins import ARITY
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.program import Expr, Role, SizeParameter, Trap
 from tcsym.index.expr import Index, Product

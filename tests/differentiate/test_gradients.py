@@ -10,9 +10,9 @@ import pytest
 
 import tcsym
 from tcsym import library
+from tcsym.builtins import ARITY
 from tcsym.differentiate.derive import Recompute, gradient, tangent_program
 from tcsym.errors import DerivativeError, OptionError
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.program import Item
 
 from .differences import disagreement, doubled, drawn, gradient_of, only, run

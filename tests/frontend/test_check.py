@@ -3,8 +3,8 @@
 
 import pytest
 
+from tcsym.builtins import ARITY
 from tcsym.errors import ERROR_KINDS, Span, TCError
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check import resolve
 from tcsym.frontend.limits import MAX_OPERATORS
 from tcsym.frontend.parser import parse

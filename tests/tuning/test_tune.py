@@ -137,7 +137,7 @@ def test_a_kernel_that_cannot_run_is_an_error() -> None:
     program = analyse("def g(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i) + 5) }")["g"]
     given = distribution_of(program, [{"N": 3, "M": 4}], {}, None, 0)
     with pytest.raises(TCError, match="cannot tune g"):
-        tune.tune(Request(program, TARGET, given, 3, progress=False, executor=Inline()))
+        tune.tune(Request(program, TARGET, given, candidates=3, progress=False, executor=Inline()))
 
 
 # ---- what it finds
@@ -391,7 +391,7 @@ def test_any_executor_of_concurrent_futures_will_do() -> None:
 def test_what_is_no_executor_is_refused() -> None:
     kernel = tc.define(MM, target="cpu:novector").mm
     with pytest.raises(OptionError, match="executor"):
-        kernel.tune(SIZES, 3, executor="localhost")
+        kernel.tune(SIZES, candidates=3, executor="localhost")
 
 
 def test_a_machine_of_another_kind_is_told() -> None:
@@ -436,9 +436,9 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(distributed: Any) -> None:
         pids = client.run(os.getpid)
         victim = threading.Timer(3.0, os.kill, (next(iter(pids.values())), signal.SIGKILL))
         victim.start()
-        report = kernel.tune(SIZES[:2], 12, executor=client, progress=False)
+        report = kernel.tune(SIZES[:2], candidates=12, executor=client, progress=False)
         victim.join()
-        again = kernel.tune(SIZES[:2], 14, executor=client, progress=False)
+        again = kernel.tune(SIZES[:2], candidates=14, executor=client, progress=False)
     assert len(report.trials) >= SEARCH_TRIALS * 12  # more only if one of them wins
     assert any(a.state == "measured" for a in again.trials[1:])
 
@@ -453,7 +453,7 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
 
     kernel = tc.define(MM, target="cpu:novector").mm
     assert kernel.options_for(M=4, N=4, K=4).origin == "analytic"
-    report = kernel.tune(SIZES, 60, executor=Modelled(prefers), progress=False)
+    report = kernel.tune(SIZES, candidates=60, executor=Modelled(prefers), progress=False)
     assert report.gain > 1.2
     for found in (kernel, tc.define(MM, target="cpu:novector").mm):
         choice = found.options_for(M=16, N=8, K=8)
@@ -561,11 +561,11 @@ def test_sizes_without_names_show_a_mapping(sizes: Any) -> None:
 def test_arguments_of_kernel_tune_are_checked() -> None:
     kernel = tc.define(MM, target="cpu:novector").mm
     with pytest.raises(OptionError, match="search"):
-        kernel.tune(SIZES, 3, search="best")
+        kernel.tune(SIZES, candidates=3, search="best")
     with pytest.raises(OptionError, match="start"):
-        kernel.tune(SIZES, 3, start="fast")
+        kernel.tune(SIZES, candidates=3, start="fast")
     with pytest.raises(SizeError, match="weights"):
-        kernel.tune(SIZES, 3, weights=[1.0])
+        kernel.tune(SIZES, candidates=3, weights=[1.0])
 
 
 def test_a_tune_with_no_time_keeps_what_an_earlier_one_found(database: Database) -> None:
@@ -792,7 +792,7 @@ def _each(sample: Sample) -> Any:
 def test_code_that_was_measured_serves_calls(database: Database) -> None:
     """A tune leaves code for the options that it keeps; calls after it compile nothing."""
     kernel = tc.define(MM, target="cpu:novector").mm
-    report = kernel.tune(SIZES[:1], 2, progress=False)
+    report = kernel.tune(SIZES[:1], candidates=2, progress=False)
     assert DEFAULT in report.code
     made = kernel.stats.compilations
     ones = np.ones((8, 8), np.float32)
@@ -804,7 +804,7 @@ def test_code_that_was_measured_serves_calls(database: Database) -> None:
 def test_code_that_was_tuned_for_short_sums_serves_no_others(database: Database) -> None:
     """It leaves them out. Code for them is made when they come, in this process or a later one."""
     tuned = tc.define(MM, target="cpu:novector").mm
-    report = tuned.tune([{"M": 20, "N": 30, "K": 40}], 2, progress=False)
+    report = tuned.tune([{"M": 20, "N": 30, "K": 40}], candidates=2, progress=False)
     assert report.code[DEFAULT].leaves_out
     for kernel in (tuned, tc.define(MM, target="cpu:novector").mm.precompile()):
         for k in (40, 1100, 9000):
