@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.site_links import broken_links
-from tools.site_notebooks import notebook_pages
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -27,12 +26,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def sources() -> Iterator[tuple[str, bytes]]:
-    """Files of the site's sources by their path: docs/, the changelog, notebooks as pages."""
+    """Files of the site's sources by their path: docs/, the changelog."""
     for path in sorted(DOCS.rglob("*")):
         name = path.relative_to(DOCS).as_posix()
-        if path.suffix == ".ipynb":
-            yield from notebook_pages(name, path.read_text())
-        elif path.suffix == ".md":
+        if path.suffix == ".md":
             yield name, _page(path.read_text()).encode()
         elif path.is_file():
             yield name, path.read_bytes()
@@ -51,7 +48,7 @@ def _decisions() -> str:
     lines = ["# Decisions", "", "What was decided, and what against.", ""]
     for path in sorted((DOCS / "decisions").glob("*.md")):
         title = path.read_text().partition("\n")[0].removeprefix("# ")
-        lines.append(f"- {int(path.name[:4])}. [{title}]({path.name})")
+        lines.append(f"{int(path.name[:4])}. [{title}]({path.name})")
     return "\n".join(lines) + "\n"
 
 

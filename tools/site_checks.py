@@ -7,6 +7,8 @@ than the window, or stays light where dark is asked for; the site, if a search f
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 import threading
 import time
@@ -17,8 +19,19 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tools.browser import Browser, browser, programs
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+_DRIVERS = ("chromedriver", "chromium.chromedriver")
+_ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-dev-shm-usage", "--hide-scrollbars"),
+)
 SCHEMES = ("light", "dark")
 WINDOWS = ((1280, 900), (390, 844))
 _STATE = """
@@ -37,10 +50,6 @@ return {
     brightness: background.slice(0, 3).reduce((a, b) => a + b) / 3,
     missing: [...document.images].filter(i => !i.naturalWidth).map(i => i.src),
 };
-"""
-_OPEN_SEARCH = """
-document.querySelector('.md-search__button').click();
-return new Promise(done => setTimeout(done, 1000));
 """
 _FOUND = """
 const roots = [...document.querySelectorAll('*')].map(e => e.shadowRoot).filter(r => r);
@@ -64,20 +73,39 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+def _programs() -> tuple[str, str] | None:
+    """Chromium and its driver, if both are here."""
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    driver = next(filter(None, map(shutil.which, _DRIVERS)), None)
+    return (program, driver) if program and driver else None
+
+
+def _browser(program: str, driver: str) -> webdriver.Chrome:
+    """With an empty profile."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in _ARGUMENTS:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "WARNING", "performance": "ALL"})
+    return webdriver.Chrome(options, webdriver.ChromeService(driver))
+
+
 def check(site: Path, pictures: Path | None) -> int:
     """Exit status."""
-    if not programs():
-        say("neither chromium nor chromedriver here: no page was looked at")
+    found = _programs()
+    if found is None:
+        say("chromium or chromedriver is not here: no page was looked at")
         return 0
     started = time.perf_counter()
     names = [p.relative_to(site).as_posix() for p in sorted(site.rglob("*.html"))]
     faults = []
     with served(site) as host:
         for scheme in SCHEMES:
-            with browser() as window:  # another one, as pages remember the colours first seen
+            with _browser(*found) as window:  # another one: pages remember the colours first seen
                 for name in names:
                     faults += [f"{name} {f}" for f in _page(window, host, name, scheme, pictures)]
-                if not any("/language.html" in link for link in _found(window, host, "softmax")):
+                _view(window, *WINDOWS[0], scheme)  # the narrow one has no such field
+                if not _is_found(window, host, "softmax", "language.html"):
                     faults.append("a search for softmax does not find the language's page")
     for fault in faults:
         say(fault)
@@ -87,14 +115,14 @@ def check(site: Path, pictures: Path | None) -> int:
 
 
 def _page(
-    window: Browser, host: str, name: str, scheme: str, pictures: Path | None
+    window: webdriver.Chrome, host: str, name: str, scheme: str, pictures: Path | None
 ) -> Iterator[str]:
     """What is wrong with it."""
     for width, height in WINDOWS:
-        window.view(width, height, scheme)
+        _view(window, width, height, scheme)
         if (width, height) == WINDOWS[0]:
-            window.open(f"{host}/{name}")
-        state = window.run(_STATE)
+            window.get(f"{host}/{name}")
+        state = window.execute_script(_STATE)
         view = f"at {width}, {scheme},"
         if state["excess"] > 0:
             yield f"{view} is {state['excess']} pixels too wide: {'; '.join(state['wide'])}"
@@ -105,26 +133,37 @@ def _page(
         if pictures:
             path = pictures / f"{name.removesuffix('.html').replace('/', '-')}-{width}-{scheme}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(window.picture())
-    for message in window.messages():
-        yield f"writes {message}"
+            path.write_bytes(window.get_screenshot_as_png())
+    for entry in window.get_log("browser"):
+        yield f"writes {entry['message']}"
     own = (f"{host}/", "data:", "blob:", "chrome:")  # the last: of the empty window
-    for url in window.requested():
-        if not url.startswith(own):
-            yield f"asks for {url}"
+    for entry in window.get_log("performance"):
+        event = json.loads(entry["message"])["message"]
+        if event["method"] == "Network.requestWillBeSent":
+            url = event["params"]["request"]["url"]
+            if not url.startswith(own):
+                yield f"asks for {url}"
 
 
-def _found(window: Browser, host: str, word: str) -> list[str]:
-    """Addresses that a search for it shows."""
-    window.open(f"{host}/index.html")
-    window.run(_OPEN_SEARCH)
-    window.type(word)
-    for _ in range(50):
-        found: list[str] = window.run(_FOUND)
-        if found:
-            return found
-        time.sleep(0.2)
-    return []
+def _view(window: webdriver.Chrome, width: int, height: int, scheme: str) -> None:
+    """Sizes in pixels; scheme: `light` or `dark`."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    window.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    window.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def _is_found(window: webdriver.Chrome, host: str, word: str, page: str) -> bool:
+    """A search for the word shows the page; results of its first letters may come before."""
+    window.get(f"{host}/index.html")
+    window.find_element(By.CSS_SELECTOR, ".md-search__button").click()
+    time.sleep(1)  # it opens slowly, and takes keys then
+    ActionChains(window).send_keys(word).perform()
+    try:
+        wait = WebDriverWait(window, 20)
+        return bool(wait.until(lambda w: any(f"/{page}" in x for x in w.execute_script(_FOUND))))
+    except TimeoutException:
+        return False
 
 
 def say(text: str) -> None:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links of the site's pages, notebooks and docstrings as Markdown."""
+"""Links of the site's pages, and docstrings as Markdown."""
 
-import json
 from pathlib import Path
 
 from tests.pages import ROOT
 from tools.docstrings import markdown
 from tools.site_links import broken_links
-from tools.site_notebooks import notebook_pages
 from tools.tables import with_table
 
 
@@ -24,27 +22,6 @@ def test_links_that_lead_nowhere_are_told(tmp_path: Path) -> None:
         "page.html links to #top: that page has no such anchor",
         "page.html loads https://example.org/x.js from another host",
     ]
-
-
-def test_a_notebook_is_a_page_with_its_outputs() -> None:
-    cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "[next](two.ipynb)"]},
-        {
-            "cell_type": "code",
-            "source": ["print(1)"],
-            "outputs": [
-                {"output_type": "stream", "name": "stdout", "text": ["1\n"]},
-                {"output_type": "display_data", "data": {"image/png": "AAAA"}},
-                {"output_type": "execute_result", "data": {"text/html": ["<b>x</b>\n", "\n<i/>"]}},
-            ],
-        },
-    ]
-    made = dict(notebook_pages("notebooks/one.ipynb", json.dumps({"cells": cells})))
-    page = made["notebooks/one.md"].decode()
-    assert "# Title\n[next](two.md)\n\n```python\nprint(1)\n```\n\n```output\n1\n```\n" in page
-    assert "![](one-2-2.png)" in page
-    assert made["notebooks/one-2-2.png"] == b"\0\0\0"
-    assert '<div class="cell-output">\n<b>x</b>\n<i/>\n</div>' in page
 
 
 def test_docstrings_are_markdown() -> None:

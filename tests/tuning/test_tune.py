@@ -220,7 +220,7 @@ def test_options_of_near_sizes_and_like_programs_are_tried_early() -> None:
     for program in (other, PROGRAM):
         executor = Modelled(fast_rows)
         given = distribution_of(program, [{"M": 300, "N": 50, "K": 70}], {}, None, 0)
-        small = Request(program, TARGET, given, 6, executor=executor, progress=False)
+        small = Request(program, TARGET, given, candidates=6, executor=executor, progress=False)
         tune.tune(small)
         early = [job.candidate for job in executor.jobs][:6]
         assert best in early
@@ -396,7 +396,7 @@ def test_what_is_no_executor_is_refused() -> None:
 
 def test_a_machine_of_another_kind_is_told() -> None:
     other = replace(TARGET, machine=with_level(TARGET.machine, "l2", 12345 * 1024))
-    given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
+    given = Request(PROGRAM, other, distribution(), candidates=3, executor=Inline(), progress=False)
     with pytest.raises(TCError, match="l2=12345K"):
         tune.tune(given)
 
@@ -409,7 +409,7 @@ class Mangling(Inline):
 
 
 def test_workers_that_compile_other_code_are_told() -> None:
-    given = Request(PROGRAM, TARGET, distribution(), 3, executor=Mangling(), progress=False)
+    given = Request(PROGRAM, TARGET, distribution(), candidates=3, executor=Mangling(), progress=False)
     with pytest.raises(TCError, match="other code than calls run"):
         tune.tune(given)
 
