@@ -409,7 +409,9 @@ class Mangling(Inline):
 
 
 def test_workers_that_compile_other_code_are_told() -> None:
-    given = Request(PROGRAM, TARGET, distribution(), candidates=3, executor=Mangling(), progress=False)
+    given = Request(
+        PROGRAM, TARGET, distribution(), candidates=3, executor=Mangling(), progress=False
+    )
     with pytest.raises(TCError, match="other code than calls run"):
         tune.tune(given)
 
