@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from pygments.lexers import get_lexer_by_name
@@ -40,7 +37,15 @@ _COLOURS = {
     "v": "yellow",
     "n": "blue",
 }
-_LEXERS = {"llvm": "llvm", "asm": "gas", "cuda": "c++", "ptx": "ptx", "options": "json"}
+_LEXERS = {  # of stages that are no loops; the others are words
+    "llvm": "llvm",
+    "asm": "gas",
+    "cuda": "c++",
+    "ptx": "ptx",
+    "options": "json",
+    "sass": "text",
+    "variants": "text",
+}
 
 
 def pieces(text: str, stage: str) -> Iterator[Piece]:
@@ -59,8 +64,8 @@ def rows(text: str, stage: str) -> list[list[Piece]]:
     found: list[list[Piece]] = [[]]
     for kind, piece in pieces(text, stage):
         first, *others = piece.split("\n")
-        found[-1].append((kind, first))
-        found += [[(kind, other)] for other in others]
+        found[-1] += [(kind, first)] if first else []
+        found += [[(kind, other)] if other else [] for other in others]
     return found[:-1] if text.endswith("\n") else found
 
 
@@ -76,11 +81,11 @@ def coloured(text: str, stage: str) -> Text:
 
 def for_terminal(text: str, stage: str) -> str:
     """In colours where standard output is a terminal that shows them, else plain."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return str(text)
     from rich.console import Console
 
-    written = StringIO()
-    console = Console(file=written, force_terminal=True, soft_wrap=True, highlight=False)
-    console.print(coloured(text, stage), end="")
-    return written.getvalue()
+    console = Console(force_jupyter=False, soft_wrap=True, highlight=False)
+    if not console.is_terminal or console.no_color or console.color_system is None:
+        return str(text)
+    with console.capture() as written:
+        console.print(coloured(text, stage), end="")
+    return written.get()

@@ -11,18 +11,24 @@ from collections.abc import Iterator, Mapping
 
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.sizes.context import ANY, Interval, Ranges, decided, interval, narrowed
+from tcsym.ir.views import viewed_values
+from tcsym.sizes.context import ANY, Interval, Ranges, decided, interval, narrowed, ranges_of
 
 NONE: frozenset[int] = frozenset()
 
 
 def idle_lines(kernel: Kernel, sizes: Mapping[str, int], n_lines: int) -> frozenset[int]:
-    """Their numbers, from 0, in `kernel_text`, which has so many; none without sizes."""
+    """Their numbers, from 0, in `kernel_text`, which has `n_lines`; none without sizes.
+
+    sizes: some or all of a call, whose arguments are dense.
+    """
     if not sizes:
         return NONE
-    ranges = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
-    ranges |= {name: Interval(value, value) for name, value in sizes.items()}
-    flags = list(_flags(kernel.body, ranges, True))
+    given = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
+    given |= ranges_of(kernel.context) | {name: Interval(value, value) for name, value in sizes.items()}
+    viewed = viewed_values(kernel.view) if kernel.view is not None else {}
+    ranges = given | {name: interval(e, given) for name, e in viewed.items()}
+    flags = list(_flags(kernel.body, ranges, decided(kernel.left_out, ranges) != TRUE))
     first = n_lines - len(flags)
     return frozenset(first + k for k, runs in enumerate(flags) if not runs)
 
