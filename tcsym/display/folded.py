@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from tcsym.display.coloured import Piece, rows
 from tcsym.display.page import framed, paragraph, row_html
 
-MOST = 32_000  # characters of code: a notebook keeps its outputs, three to six times that, in its file
+MOST = 32_000  # characters of code; their HTML, three to six times that, is kept in notebooks
 MOST_NOTES = 3  # lines of comments that are shown open
 _TITLES = {
     "syntax": "text",

@@ -25,7 +25,9 @@ def idle_lines(kernel: Kernel, sizes: Mapping[str, int], n_lines: int) -> frozen
     if not sizes:
         return NONE
     given = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
-    given |= ranges_of(kernel.context) | {name: Interval(value, value) for name, value in sizes.items()}
+    given |= ranges_of(kernel.context) | {
+        name: Interval(value, value) for name, value in sizes.items()
+    }
     viewed = viewed_values(kernel.view) if kernel.view is not None else {}
     ranges = given | {name: interval(e, given) for name, e in viewed.items()}
     flags = list(_flags(kernel.body, ranges, decided(kernel.left_out, ranges) != TRUE))
