@@ -47,7 +47,7 @@ def test_examples_that_need_another_package_were_run(package: str) -> None:
 
 def test_what_pages_repeat_of_the_sources_is_fresh() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.api_reference", "--check"],
+        [sys.executable, "-m", "tools.tables", "--check"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
