@@ -249,6 +249,14 @@ def is_frontend(stage: str) -> bool:
     return stage in FRONTEND
 
 
+def _stage_hint(stage: str, backend: Backend) -> str:
+    from difflib import get_close_matches
+
+    known = (*STAGES, *backend.stages, "options", "variants")
+    close = get_close_matches(stage, known, 1)
+    return f"{f'did you mean `{close[0]}`? ' if close else ''}stages are {', '.join(known)}"
+
+
 @depth_checked
 def explain_stage(
     program: Program,
@@ -268,8 +276,7 @@ def explain_stage(
         hint = 'define the kernel with target="cuda:sm_90a", or another of its kind'
         raise TargetError(f"stage `{stage}` needs a CUDA target", hint=hint)
     if stage not in STAGES and stage not in backend.stages:
-        known = ", ".join((*STAGES, *backend.stages, "options", "variants"))
-        raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")
+        raise OptionError(f"unknown stage `{stage}`", hint=_stage_hint(stage, backend))
     if is_frontend(stage):
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)

@@ -343,8 +343,9 @@ class Kernel(Differentiable):
     def tune(
         self,
         sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
-        budget: str | int = "60s",
+        budget: str | float | None = None,
         *,
+        candidates: int | None = None,
         weights: Sequence[float] | None = None,
         start: Options | Sequence[Options] | None = None,
         executor: Any = None,
@@ -356,8 +357,9 @@ class Kernel(Differentiable):
 
         sizes: sizes to be quick at, as a list of mappings, or ranges to draw from, as a mapping to
             `Dim`, `range` and numbers; None: as declared.
-        budget: time as in "60s", "2min", of which it takes no more than a tenth longer, or a number
-            of candidates.
+        budget: seconds, or time as in "2min", of which it takes no more than a tenth longer;
+            default: 60 s.
+        candidates: how many to try at most, however long it takes, in place of `budget`.
         weights: how often each of the listed sizes occurs.
         start: options to try first, `tcsym.Options` or a list of them.
         seed: of all that is random.
@@ -376,6 +378,7 @@ class Kernel(Differentiable):
         given = self.program, target, declared, sizes, budget
         report = tune_program(
             *given,
+            candidates=candidates,
             weights=weights,
             start=start,
             executor=executor,
