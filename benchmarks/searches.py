@@ -33,7 +33,7 @@ def run(name: str, search: str, seed: int, trials: int) -> Found:
     """One search: the gain that was confirmed, and the best so far by trials."""
     kernel = declared_kernel(BY_NAME[name])
     start = time.monotonic()
-    report = kernel.tune(budget=trials, seed=seed, search=search, progress=False)
+    report = kernel.tune(candidates=trials, seed=seed, search=search, progress=False)
     return {
         "kernel": name,
         "search": search,

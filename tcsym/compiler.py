@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
+from tcsym.display.explained import Explanation
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
@@ -24,6 +25,7 @@ from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
+    from tcsym.ir.loops import Kernel
     from tcsym.polyhedral.tree import Tree
     from tcsym.schedule.map_cpu import Mapped
     from tcsym.schedule.proved import Scheduled
@@ -249,6 +251,14 @@ def is_frontend(stage: str) -> bool:
     return stage in FRONTEND
 
 
+def _stage_hint(stage: str, backend: Backend) -> str:
+    from difflib import get_close_matches
+
+    known = (*STAGES, *backend.stages, "options", "variants")
+    close = get_close_matches(stage, known, 1)
+    return f"{f'did you mean `{close[0]}`? ' if close else ''}stages are {', '.join(known)}"
+
+
 @depth_checked
 def explain_stage(
     program: Program,
@@ -258,38 +268,58 @@ def explain_stage(
     fixed: Mapping[str, int],
     context: Context = (),
     wide: bool = False,
-) -> str:
-    """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
-    from tcsym.ir.text import kernel_text
-    from tcsym.schedule.plan_text import choices_text
+    sizes: Mapping[str, int] | None = None,
+) -> Explanation:
+    """The value of `stage` as text, all arguments dense. OptionError for an unknown stage.
 
+    sizes: what the reader asks for: lines that do not run at these are told (`Explanation.idle`).
+    """
     backend = BACKENDS[target.kind]
     if stage in DEVICE_STAGES and stage not in backend.stages:
         hint = 'define the kernel with target="cuda:sm_90a", or another of its kind'
         raise TargetError(f"stage `{stage}` needs a CUDA target", hint=hint)
     if stage not in STAGES and stage not in backend.stages:
-        known = ", ".join((*STAGES, *backend.stages, "options", "variants"))
-        raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")
+        raise OptionError(f"unknown stage `{stage}`", hint=_stage_hint(stage, backend))
     if is_frontend(stage):
-        return _frontend_text(program, stage)
+        return Explanation(_frontend_text(program, stage), stage)
     n_arguments = len(program.inputs) + len(program.outputs)
     dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))
     stages = Lowering(program, target, options, fixed, dense, context, {}, wide)
     scheduled = stages.scheduled()
     if stage in ("scop", "dependences"):
-        return str(getattr(scheduled, stage))
+        return Explanation(str(getattr(scheduled, stage)), stage)
     if stage == "schedule":
-        return str(scheduled.tree)
+        return Explanation(str(scheduled.tree), stage)
     if stage == "loops":
-        return kernel_text(scheduled.kernel)
+        return _loops_text(stage, scheduled.kernel, (), sizes or {})
     mapped = stages.mapped(scheduled)
     if stage == "plan":
-        warnings = "".join(f"# {text}\n" for text in mapped.warnings)
-        return warnings + choices_text(mapped.choices, mapped.kernel.sizes)
+        return _plan_text(mapped, sizes or {})
     if stage == "mapped":
-        notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
-        return "\n".join([*notes, kernel_text(mapped.kernel)])
-    return backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
+        return _loops_text(stage, mapped.kernel, (*scheduled.notes, *mapped.notes), sizes or {})
+    made = backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
+    return Explanation(made, stage)
+
+
+def _loops_text(
+    stage: str, kernel: Kernel, notes: Iterable[object], sizes: Mapping[str, int]
+) -> Explanation:
+    from tcsym.ir.idle import idle_lines
+    from tcsym.ir.text import kernel_text
+
+    text = kernel_text(kernel)
+    made = Explanation(text, stage, idle_lines(kernel, sizes, text.count("\n")))
+    told = [f"# {note}" for note in notes]
+    return made.after("\n".join(told)) if told else made
+
+
+def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+    from tcsym.schedule.plan_text import choices_lines
+
+    lines = [(f"# {text}", True) for text in mapped.warnings]
+    lines += choices_lines(mapped.choices, mapped.kernel.sizes, sizes)
+    idle = [k for k, (_, serves) in enumerate(lines) if not serves]
+    return Explanation("".join(f"{text}\n" for text, _ in lines), "plan", idle)
 
 
 def _frontend_text(program: Program, stage: str) -> str:

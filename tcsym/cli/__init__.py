@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `tcsym run`, `bench`, `show`, `tune`, `cache`, `doctor`."""
+"""The command line: `tcsym check`, `run`, `bench`, `show`, `grad`, `tune` and others."""

@@ -33,7 +33,11 @@ class Finding(Struct, frozen=True):
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """What was found on this machine, what is missing and how to get it."""
+    """What was found on this machine, what is missing and how to get it.
+
+    \b
+    Example: tcsym doctor
+    """
     findings = list(examine())
     if as_json:
         print_json([to_builtins(f) for f in findings])

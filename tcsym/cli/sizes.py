@@ -24,6 +24,13 @@ def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict
     return sizes
 
 
+def parse_names(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
+    """`X,W`"""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def parse_all_sizes(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> list[dict[str, int]]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.version import Version
+from tcsym.display.explained import Explanation
 from tcsym.runtime.stats import VariantStats
 
 _COMMENTS = {"llvm": ";", "cuda": "//", "ptx": "//", "sass": "//"}  # of what reads such text
 
 
-def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
+def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> Explanation:
     """All versions; with sizes, those that may serve them, their options and measured costs."""
     making, table, policy = dispatcher.making, dispatcher.table, dispatcher.policy
     known = {**making.known, **given}
@@ -26,10 +27,10 @@ def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
             lines.append(f"decided: {decision}")
     if not any(v.variants.made for v in versions):
         lines.append("no variant is compiled yet")
-    return "\n".join(lines)
+    return Explanation("\n".join(lines), "variants")
 
 
-def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]) -> str:
+def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]) -> Explanation:
     """A stage of the first version that may serve calls of these sizes, which is named first."""
     from tcsym.compiler import explain_stage, is_frontend
 
@@ -40,16 +41,16 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
     shown = versions[0] if versions else making.symbolic(making.regions[0])
     variants = shown.variants
     if stage == "options":
-        return variants.options.to_json()
+        return Explanation(variants.options.to_json(), stage)
     program, options, fixed = variants.plan.program, variants.options, variants.fixed
     made = options, fixed, variants.context, variants.wide
-    text = explain_stage(program, stage, making.target, *made)
+    text = explain_stage(program, stage, making.target, *made, sizes={**making.known, **given})
     told = f"{_COMMENTS.get(stage, '#')} {shown}: {options}"
     if not versions:
         told += "; no version is made before its sizes are known"
     elif len(versions) > 1:
         told += f"; the first of {len(versions)} versions that may serve"
-    return f"{told}\n{text}"
+    return text.after(told)
 
 
 def _version(version: Version, in_full: bool) -> Iterator[str]:

@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts as people see them. Nothing here knows the compiler."""
+"""Values as people see them: plain texts, rows and numbers -> colours and HTML.
+
+Nothing here knows the compiler. What is made has no script, escapes all text, and is legible in
+light and in dark.
+"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language for Pygments: `tcsym`, `tc`, files `*.tc`.
+"""The language for Pygments (`tcsym`, `tc`, files `*.tc`), and the texts of `explain`.
 
 Pygments finds `TcLexer` by an entry point, so that notebooks, Sphinx, MkDocs and `pygmentize`
 colour texts where the package is installed.
@@ -17,6 +17,7 @@ from pygments.token import (
     Number,
     Operator,
     Punctuation,
+    Text,
     Whitespace,
 )
 
@@ -54,5 +55,37 @@ class TcLexer(RegexLexer):  # type: ignore[misc]
             (r"[0-9]+", Number.Integer),
             (r"<=>|->|<=|>=|==|!=|<<|>>|\|\||&&|[-+*/%<>=!~?:&|^]", Operator),
             (r"[(){},]", Punctuation),
+        ]
+    }
+
+
+class LoopLexer(RegexLexer):  # type: ignore[misc]
+    """Loops, schedules and plans as `explain` prints them."""
+
+    name = "tcsym loops"
+    aliases = ()
+    filenames = ()
+    url = ""
+    version_added = ""
+
+    tokens: ClassVar[dict[str, Any]] = {
+        "root": [
+            (r"\s+", Whitespace),
+            (r"#[^\n]*", Comment.Single),
+            (r"\b(parallel|vector|unrolled)(?= \S+ (in|=) )", Keyword.Type),
+            (
+                r"\b(kernel|program|serial|reduction|if|else|in|by|mask|where|read|write|allocate"
+                r"|prefetch|transpose|verify|barrier|input|output|inout|temporary|argument|for)\b",
+                Keyword,
+            ),
+            (words(sorted(NAMES), suffix=r"(?![A-Za-z0-9_])"), Keyword.Type),
+            (words((*sorted(ARITY), "min", "max"), suffix=r"(?=\()"), Name.Builtin),
+            (r"\$[0-9]+", Name.Variable),
+            (r"[A-Za-z_][A-Za-z0-9_.]*", Name),
+            (_FLOAT, Number.Float),
+            (r"[0-9]+", Number.Integer),
+            (r"[-+*/%<>=!~?:&|^]+", Operator),
+            (r"[(){}\[\],;]", Punctuation),
+            (r".", Text),
         ]
     }

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tcsym.dispatch.dispatcher import Dispatcher
+    from tcsym.display.explained import Explanation
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -343,8 +344,9 @@ class Kernel(Differentiable):
     def tune(
         self,
         sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
-        budget: str | int = "60s",
+        budget: str | float | None = None,
         *,
+        candidates: int | None = None,
         weights: Sequence[float] | None = None,
         start: Options | Sequence[Options] | None = None,
         executor: Any = None,
@@ -356,8 +358,9 @@ class Kernel(Differentiable):
 
         sizes: sizes to be quick at, as a list of mappings, or ranges to draw from, as a mapping to
             `Dim`, `range` and numbers; None: as declared.
-        budget: time as in "60s", "2min", of which it takes no more than a tenth longer, or a number
-            of candidates.
+        budget: seconds, or time as in "2min", of which it takes no more than a tenth longer;
+            default: 60 s.
+        candidates: how many to try at most, however long it takes, in place of `budget`.
         weights: how often each of the listed sizes occurs.
         start: options to try first, `tcsym.Options` or a list of them.
         seed: of all that is random.
@@ -376,6 +379,7 @@ class Kernel(Differentiable):
         given = self.program, target, declared, sizes, budget
         report = tune_program(
             *given,
+            candidates=candidates,
             weights=weights,
             start=start,
             executor=executor,
@@ -497,7 +501,7 @@ class Kernel(Differentiable):
         return dict(zip(self._plan.output_names, bound.shapes))
 
     @inside
-    def explain(self, stage: str = "variants", /, **sizes: int) -> str:
+    def explain(self, stage: str = "variants", /, **sizes: int) -> Explanation:
         """The text of one stage of compilation, of the version that serves the given sizes.
 
         Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
@@ -506,6 +510,8 @@ class Kernel(Differentiable):
         Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
         variants; for a device also cuda ptx sass. Errors: OptionError for another name, SizeError
         for what is no size of this def, TargetError for a device's stages on another target.
+        A `str`; as the last line of a notebook's cell it is coloured and folds, with what runs at
+        these sizes open.
         """
         return self._serving.explain(stage, sizes)
 

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from tcsym.display.explained import Explanation
     from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
@@ -340,7 +341,7 @@ class Serving:
         region = self.dispatcher.policy.region_of(values)
         return choice_of(self.program.canonical, making.target, region, values)
 
-    def explain(self, stage: str, sizes: Mapping[str, int]) -> str:
+    def explain(self, stage: str, sizes: Mapping[str, int]) -> Explanation:
         """The text of one stage, of the version that serves the given sizes."""
         from tcsym.dispatch.texts import explain_version, explain_versions
 
@@ -349,7 +350,7 @@ class Serving:
             return explain_versions(self.dispatcher, given)
         text = explain_version(self.dispatcher, stage, given)
         if stage == "plan" and len((plan := self.planned(None)).steps) > 1:
-            return f"{plan.steps_text()}\n\n{text}"
+            return text.after(f"{plan.steps_text()}\n")
         return text
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["description", "load", "names", "path", "sizes", "source"]
 
-_SIZES = "Sizes:"
+SIZES = "Sizes:"  # a line of the comment that says for which sizes options are tuned
 
 
 def names() -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def source(name: str) -> str:
 def description(name: str) -> str:
     """What a kernel computes: the comment at the top of its file, on one line."""
     lines = [line[1:].strip() for line in source(name).splitlines() if line.startswith("#")]
-    return " ".join(line for line in lines if not line.startswith(_SIZES))
+    return " ".join(line for line in lines if not line.startswith(SIZES))
 
 
 def sizes(name: str) -> dict[str, Dim]:
@@ -67,7 +67,7 @@ def sizes(name: str) -> dict[str, Dim]:
 
     from tcsym.sizes.dims import Dim
 
-    (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {_SIZES}"))
+    (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {SIZES}"))
     found = re.findall(r"(\w+)=(\d+)\.\.(\d+)", line)
     return {size: Dim(int(low), int(high)) for size, low, high in found}
 

@@ -28,7 +28,7 @@ from tcsym.process.recursion import OWN_LIMIT
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _HEADER = struct.Struct("<Q")
 _READ_BYTES = 1 << 20
-_START_SECONDS = 120.0
+START_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 Answer = tuple[bool, Any]  # True and a result, or False and an exception
 
@@ -85,7 +85,7 @@ class Helper:
     def begin(self, look: Callable[[], None] | None = None, wake: int = -1) -> None:
         """Wait until it takes requests, as for an answer."""
         if not self._is_ready:
-            self._message(_START_SECONDS, look, wake)
+            self._message(START_SECONDS, look, wake)
             self._is_ready = True
 
     def answer(

@@ -32,7 +32,7 @@ ASSEMBLED = 4  # candidates that NVIDIA's assembler is asked about
 def rank(request: Request, why: str) -> TuningReport:
     """The candidates by their cost, the best first; those that are left out are `pruned`. why: no
     device runs them."""
-    budget = Budget(request.budget)
+    budget = Budget(request.budget, request.candidates)
     space = device_space(request.program, request.target)
     weights = request.distribution.weights
     found, attempts = list[Ranked](), list[Attempt]()

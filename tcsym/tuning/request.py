@@ -33,7 +33,8 @@ class Request(Struct, frozen=True):
     program: Program
     target: Target
     distribution: Distribution
-    budget: str | int
+    budget: str | float | None = None
+    candidates: int | None = None
     start: tuple[Options, ...] = ()
     executor: Executor | None = None
     seed: int = 0

@@ -68,7 +68,7 @@ def tune(request: Request, budget: Budget | None = None) -> TuningReport:
 
     budget: that of the request, if it runs already.
     """
-    budget = budget or Budget(request.budget)
+    budget = budget or Budget(request.budget, request.candidates)
     own = None if request.executor else WorkerPool(1, request.timeout, request.memory)
     judge = Confirmation(
         template_job(request), request.executor, request.memory, lambda: budget.left
@@ -86,8 +86,9 @@ def tune_program(
     target: Target,
     declared: Mapping[str, Dim | int],
     sizes: object = None,
-    budget: str | int = "60s",
+    budget: str | float | None = None,
     *,
+    candidates: int | None = None,
     weights: Sequence[float] | None = None,
     start: Options | Sequence[Options] | None = None,
     executor: Any = None,
@@ -105,13 +106,14 @@ def tune_program(
     given = (start,) if isinstance(start, Options) else tuple(start or ())
     if not all(isinstance(options, Options) for options in given):
         raise OptionError(f"`start` is {start!r}, expected tcsym.Options or a list of them")
-    running = Budget(budget, began)
+    running = Budget(budget, candidates, began)
     distribution = distribution_of(program, sizes, declared, weights, seed)
     request = Request(
         program,
         target,
         distribution,
         budget,
+        candidates,
         given,
         as_executor(executor),
         seed=seed,
@@ -415,9 +417,9 @@ class _Tuning:
         return dict.fromkeys(extra, 1 / max(1, len(alike)))
 
     def _batch(self) -> int:
-        trials, made = self.request.budget, len(self.trials.attempts)
-        if isinstance(trials, int):
-            return min(BATCH, max(1, trials - made))
+        made = len(self.trials.attempts)
+        if self.budget.trials is not None:
+            return min(BATCH, max(1, self.budget.trials - made))
         return self.times.batch(made, BATCH)
 
     def _resumed(self) -> list[Attempt]:

@@ -274,6 +274,7 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
     compilations._stop()
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(beside, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr("tcsym.process.helper.START_SECONDS", 0.5)
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))

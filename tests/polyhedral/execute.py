@@ -97,23 +97,27 @@ def execute(
     formulas, kernel = name_formulas(kernel)  # written out they would be evaluated again and again
     for name, formula in formulas.items():
         env[name] = evaluate(formula, env)
-    shapes = {
-        b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
-    }
-    arrays = {name: np.reshape(x, shapes[name]) for name, x in inputs.items()}
-    machine = _Machine(kernel, arrays, None if shuffle is None else random.Random(shuffle))
-    names = [n for n in kernel.arguments if n not in inputs]
-    for name in names:
-        machine.allocate(name, env)
-    with np.errstate(all="ignore"):
-        machine.node(kernel.body)(env)
-    return {n: machine.arrays[n] for n in names}
+    machine = Machine(kernel, None if shuffle is None else random.Random(shuffle))
+    return machine.run(inputs, env)
 
 
-class _Machine:
-    def __init__(self, kernel: Kernel, arrays: dict[str, Any], chance: random.Random | None):
-        self.kernel, self.arrays, self.chance = kernel, arrays, chance
+class Machine:
+    def __init__(self, kernel: Kernel, chance: random.Random | None):
+        self.kernel, self.chance = kernel, chance
+        self.arrays: dict[str, Any] = {}
         self.buffers = {b.name: b for b in kernel.buffers}
+
+    def run(self, inputs: Mapping[str, Any], env: Env) -> dict[str, Any]:
+        """Arrays of the arguments that are no inputs."""
+        for name, x in inputs.items():
+            shape = tuple(evaluate(e, env) for e in self.buffers[name].shape)
+            self.arrays[name] = np.reshape(x, shape)
+        names = [n for n in self.kernel.arguments if n not in inputs]
+        for name in names:
+            self.allocate(name, env)
+        with np.errstate(all="ignore"):
+            self.node(self.kernel.body)(env)
+        return {n: self.arrays[n] for n in names}
 
     def allocate(self, name: str, env: Env) -> None:
         b = self.buffers[name]

@@ -96,7 +96,7 @@ assert kernel.stats.compilations > 1, kernel.stats
 """
 
 TUNING = """
-report = tc.define(MM).mm.tune([{"M": 4, "K": 5, "N": 6}], budget=2)
+report = tc.define(MM).mm.tune([{"M": 4, "K": 5, "N": 6}], candidates=2)
 assert report.trials and not report.failures, report
 """
 

@@ -71,9 +71,11 @@ def distribution(sizes: Any = SIZES) -> Distribution:
     return distribution_of(PROGRAM, sizes, {}, None, 0)
 
 
-def request(budget: str | int = 40, **settings: Any) -> Request:
-    given = {"distribution": distribution(), "progress": False, **settings}
-    return Request(PROGRAM, TARGET, budget=budget, **given)
+def request(far: str | int = 40, **settings: Any) -> Request:
+    """far: time, or a number of candidates."""
+    limit = {"budget": far} if isinstance(far, str) else {"candidates": far}
+    given = {"distribution": distribution(), "progress": False, **limit, **settings}
+    return Request(PROGRAM, TARGET, **given)
 
 
 # ---- candidates that misbehave
@@ -135,7 +137,7 @@ def test_a_kernel_that_cannot_run_is_an_error() -> None:
     program = analyse("def g(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i) + 5) }")["g"]
     given = distribution_of(program, [{"N": 3, "M": 4}], {}, None, 0)
     with pytest.raises(TCError, match="cannot tune g"):
-        tune.tune(Request(program, TARGET, given, 3, progress=False, executor=Inline()))
+        tune.tune(Request(program, TARGET, given, candidates=3, progress=False, executor=Inline()))
 
 
 # ---- what it finds
@@ -218,7 +220,7 @@ def test_options_of_near_sizes_and_like_programs_are_tried_early() -> None:
     for program in (other, PROGRAM):
         executor = Modelled(fast_rows)
         given = distribution_of(program, [{"M": 300, "N": 50, "K": 70}], {}, None, 0)
-        small = Request(program, TARGET, given, 6, executor=executor, progress=False)
+        small = Request(program, TARGET, given, candidates=6, executor=executor, progress=False)
         tune.tune(small)
         early = [job.candidate for job in executor.jobs][:6]
         assert best in early
@@ -389,12 +391,12 @@ def test_any_executor_of_concurrent_futures_will_do() -> None:
 def test_what_is_no_executor_is_refused() -> None:
     kernel = tc.define(MM, target="cpu:novector").mm
     with pytest.raises(OptionError, match="executor"):
-        kernel.tune(SIZES, 3, executor="localhost")
+        kernel.tune(SIZES, candidates=3, executor="localhost")
 
 
 def test_a_machine_of_another_kind_is_told() -> None:
     other = replace(TARGET, machine=with_level(TARGET.machine, "l2", 12345 * 1024))
-    given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
+    given = Request(PROGRAM, other, distribution(), candidates=3, executor=Inline(), progress=False)
     with pytest.raises(TCError, match="l2=12345K"):
         tune.tune(given)
 
@@ -407,7 +409,9 @@ class Mangling(Inline):
 
 
 def test_workers_that_compile_other_code_are_told() -> None:
-    given = Request(PROGRAM, TARGET, distribution(), 3, executor=Mangling(), progress=False)
+    given = Request(
+        PROGRAM, TARGET, distribution(), candidates=3, executor=Mangling(), progress=False
+    )
     with pytest.raises(TCError, match="other code than calls run"):
         tune.tune(given)
 
@@ -434,9 +438,9 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(distributed: Any) -> None:
         pids = client.run(os.getpid)
         victim = threading.Timer(3.0, os.kill, (next(iter(pids.values())), signal.SIGKILL))
         victim.start()
-        report = kernel.tune(SIZES[:2], 12, executor=client, progress=False)
+        report = kernel.tune(SIZES[:2], candidates=12, executor=client, progress=False)
         victim.join()
-        again = kernel.tune(SIZES[:2], 14, executor=client, progress=False)
+        again = kernel.tune(SIZES[:2], candidates=14, executor=client, progress=False)
     assert len(report.trials) >= SEARCH_TRIALS * 12  # more only if one of them wins
     assert any(a.state == "measured" for a in again.trials[1:])
 
@@ -451,7 +455,7 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
 
     kernel = tc.define(MM, target="cpu:novector").mm
     assert kernel.options_for(M=4, N=4, K=4).origin == "analytic"
-    report = kernel.tune(SIZES, 60, executor=Modelled(prefers), progress=False)
+    report = kernel.tune(SIZES, candidates=60, executor=Modelled(prefers), progress=False)
     assert report.gain > 1.2
     for found in (kernel, tc.define(MM, target="cpu:novector").mm):
         choice = found.options_for(M=16, N=8, K=8)
@@ -506,10 +510,26 @@ def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "trials" in lines[0]
 
 
-@pytest.mark.parametrize("budget", ["", "fast", "-3s", "0s", 0, -1, True, None, "10 days"])
-def test_a_budget_is_time_or_trials(budget: Any) -> None:
+@pytest.mark.parametrize(
+    "budget", ["", "fast", "-3s", "0s", "1.2.3s", 0, -1, True, [], "10 days", "1e9"]
+)
+def test_a_budget_is_time(budget: Any) -> None:
     with pytest.raises(OptionError, match="budget"):
-        tune.tune(request(budget, executor=Modelled(fast_rows)))
+        tune.tune(request(budget=budget, candidates=None, executor=Modelled(fast_rows)))
+
+
+@pytest.mark.parametrize("candidates", [0, -1, True, 2.5, "3"])
+def test_candidates_are_a_number(candidates: Any) -> None:
+    with pytest.raises(OptionError, match="candidates"):
+        tune.tune(request(candidates=candidates, executor=Modelled(fast_rows)))
+
+
+def test_a_number_alone_is_seconds() -> None:
+    for given, seconds in ((20, 20.0), (0.5, 0.5), ("20", 20.0), ("2min", 120.0), (None, 60.0)):
+        assert (Budget(given).seconds, Budget(given).trials) == (seconds, None)
+    assert (Budget(candidates=20).seconds, Budget(candidates=20).trials) == (None, 20)
+    with pytest.raises(OptionError, match="not both"):
+        Budget("20s", 20)
 
 
 @pytest.mark.parametrize(
@@ -543,11 +563,11 @@ def test_sizes_without_names_show_a_mapping(sizes: Any) -> None:
 def test_arguments_of_kernel_tune_are_checked() -> None:
     kernel = tc.define(MM, target="cpu:novector").mm
     with pytest.raises(OptionError, match="search"):
-        kernel.tune(SIZES, 3, search="best")
+        kernel.tune(SIZES, candidates=3, search="best")
     with pytest.raises(OptionError, match="start"):
-        kernel.tune(SIZES, 3, start="fast")
+        kernel.tune(SIZES, candidates=3, start="fast")
     with pytest.raises(SizeError, match="weights"):
-        kernel.tune(SIZES, 3, weights=[1.0])
+        kernel.tune(SIZES, candidates=3, weights=[1.0])
 
 
 def test_a_tune_with_no_time_keeps_what_an_earlier_one_found(database: Database) -> None:
@@ -774,7 +794,7 @@ def _each(sample: Sample) -> Any:
 def test_code_that_was_measured_serves_calls(database: Database) -> None:
     """A tune leaves code for the options that it keeps; calls after it compile nothing."""
     kernel = tc.define(MM, target="cpu:novector").mm
-    report = kernel.tune(SIZES[:1], 2, progress=False)
+    report = kernel.tune(SIZES[:1], candidates=2, progress=False)
     assert DEFAULT in report.code
     made = kernel.stats.compilations
     ones = np.ones((8, 8), np.float32)
@@ -786,7 +806,7 @@ def test_code_that_was_measured_serves_calls(database: Database) -> None:
 def test_code_that_was_tuned_for_short_sums_serves_no_others(database: Database) -> None:
     """It leaves them out. Code for them is made when they come, in this process or a later one."""
     tuned = tc.define(MM, target="cpu:novector").mm
-    report = tuned.tune([{"M": 20, "N": 30, "K": 40}], 2, progress=False)
+    report = tuned.tune([{"M": 20, "N": 30, "K": 40}], candidates=2, progress=False)
     assert report.code[DEFAULT].leaves_out
     for kernel in (tuned, tc.define(MM, target="cpu:novector").mm.precompile()):
         for k in (40, 1100, 9000):
