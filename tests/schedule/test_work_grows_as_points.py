@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tcsym.compiler import Lowering, analyse
+from tcsym.cost.counting import nanoseconds
 from tcsym.options import Options
-from tcsym.schedule.estimate import estimated
 from tests.targets import target_of
 
 CACHES = (2**15, 2**18, 2**23)
@@ -71,7 +71,7 @@ def test_work_grows_as_points(text: str, target: str) -> None:
             grown = [{**base, name: base[name] * k} for k in GROWN]
             sizes = {n: np.array([s[n] for s in grown]) for n in program.sizes}
             points = np.prod([sizes[n] for n in program.sizes], axis=0)
-            work = estimated(mapped, chosen.machine, sizes) / points
+            work = nanoseconds(mapped, chosen.machine, sizes) / points
             rises = np.log2(work[1:] / work[:-1]) > RISE
             lasting = rises[2:] & rises[1:-1] & rises[:-2]
             assert not lasting.any(), f"{name} from {base}: {work.round(1)}"

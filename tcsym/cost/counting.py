@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mapped loops, many choices of sizes -> how often a call executes instructions of each kind.
+
+The loops that would run are walked, whatever plan made them: the version that a size takes, how
+often each loop runs, how full its last tile is, copies of operands. A loop whose body depends on
+its variable is looked at in its first and its last iteration, and those between count as the
+first. What data decide is counted for both: the arms of a choice, and one step of a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from tcsym.cost.statements import Copies, Leaf, Machinery, is_copied
+from tcsym.cost.terms import TERMS, Counts, counts, prices_of
+from tcsym.index.columns import Column, Columns, Integers
+from tcsym.index.expr import condition_variables
+from tcsym.ir.device import not_on_a_cpu
+from tcsym.ir.loops import (
+    THREADS,
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+)
+from tcsym.ir.traverse import walk
+from tcsym.target.machine import Machine
+
+_ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
+_ZERO, _ONE = Column(np.zeros(1, np.int64)), Column(np.ones(1, np.int64))
+
+
+def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Counts:
+    """Rows of counts by `TERMS`, one for each choice of sizes; arrays of equal length, one a size.
+
+    Of one thread. Errors: InternalError for a node that only devices have.
+    """
+    n = len(next(iter(sizes.values()))) if sizes else 1
+    known = {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
+    known |= dict.fromkeys(kernel.launched, _ZERO)
+    known[THREADS] = _ONE
+    walker = _Walk(kernel, machine)
+    found = walker.closed(walker.node(kernel.body, Columns(known), None, ())) + counts(call=1)
+    return np.broadcast_to(found, (n, len(TERMS))).copy()
+
+
+def nanoseconds(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Counts:
+    """What a call takes at each choice of sizes by the machine's prices."""
+    return np.asarray(counted(kernel, machine, sizes) @ prices_of(machine))
+
+
+class _Walk:
+    """Of one kernel. What equal values of its variables make of a node is computed once."""
+
+    def __init__(self, kernel: Kernel, machine: Machine) -> None:
+        self.machinery = Machinery.of(kernel, machine)
+        self.leaves: dict[tuple[object, ...], Leaf] = {}
+        self.read: dict[int, frozenset[str]] = {}
+        self.known: dict[tuple[object, ...], Counts | Leaf] = {}
+
+    def node(
+        self, n: Node, values: Columns, loop: str | None, tile: tuple[Copies, ...]
+    ) -> Counts | Leaf:
+        """A leaf if there is no loop and nothing to choose."""
+        match n:
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+                place = id(n), loop, tile
+                if place not in self.leaves:
+                    self.leaves[place] = self.machinery.leaf(n, loop, tile)
+                return self.leaves[place]
+            case Loop() | Branch():
+                key = (id(n), loop, tile, *values.of_names(self._read(n)))
+                if key not in self.known:
+                    self.known[key] = (
+                        self._loop(n, values, loop, tile)
+                        if isinstance(n, Loop)
+                        else self._branch(n, values, loop, tile)
+                    )
+                return self.known[key]
+            case Block(body):
+                return self._block([self.node(x, values, loop, tile) for x in body])
+            case Allocate(_, body):
+                return self.node(body, values, loop, tile)
+        raise not_on_a_cpu(n)
+
+    def closed(self, x: Counts | Leaf) -> Counts:
+        return x.once() if isinstance(x, Leaf) else x
+
+    def _block(self, parts: list[Counts | Leaf]) -> Counts | Leaf:
+        leaf = Leaf.together(x for x in parts if isinstance(x, Leaf))
+        loops = [x for x in parts if not isinstance(x, Leaf)]
+        return sum(loops, leaf.once()) if loops else leaf
+
+    def _loop(
+        self, n: Loop, values: Columns, loop: str | None, tile: tuple[Copies, ...]
+    ) -> Counts | Leaf:
+        if n.kind in ("vector", "unrolled") and is_copied(n):
+            lane = values.with_variable(n.variable, _ZERO)
+            return self.node(n.body, lane, loop, (*tile, Copies.of(n)))
+        is_found = n.value is not None or n.at is not None
+        start = _ZERO if is_found else values.of(n.lower)
+        trips = np.ones(1, np.int64)
+        if not is_found:
+            trips = np.maximum(values.of(n.upper).array - start.array, 0)
+        step, times = counts(step=1 / max(1, n.unroll)), trips[:, None]
+        first = self.node(n.body, values.with_variable(n.variable, start), n.variable, ())
+        before = _LAUNCH if n.kind == "parallel" else _ENTRY
+        if isinstance(first, Leaf):
+            total = times * (first.iteration() + step) + before + first.before
+        else:
+            total = times * (first + step) + before
+            if n.variable in self._read(n.body):
+                end = Column(start.array + np.maximum(trips - 1, 0))
+                last = self.node(n.body, values.with_variable(n.variable, end), n.variable, ())
+                total = total + np.minimum(times, 1) * (self.closed(last) - first)
+        return np.asarray(total * prod(x.count for x in tile))
+
+    def _branch(
+        self, n: Branch, values: Columns, loop: str | None, tile: tuple[Copies, ...]
+    ) -> Counts | Leaf:
+        then = self.node(n.then, values, loop, tile)
+        empty = Leaf.together(())
+        orelse = empty if n.orelse is None else self.node(n.orelse, values, loop, tile)
+        if values.know(condition_variables(n.condition)):
+            holds = values.holds(n.condition)[:, None]
+            return np.where(holds, self.closed(then), self.closed(orelse)) + _BRANCH
+        if isinstance(then, Leaf) and isinstance(orelse, Leaf):
+            return Leaf.together((then, orelse, Leaf(_BRANCH, counts())))
+        return self.closed(then) + self.closed(orelse) + _BRANCH
+
+    def _read(self, n: Node) -> frozenset[str]:
+        """Variables on which it depends how long it takes."""
+        if id(n) not in self.read:
+            found = frozenset[str]()
+            for x, _ in walk(n):
+                if isinstance(x, Loop):
+                    found |= x.lower.variables() | x.upper.variables()
+                elif isinstance(x, Branch):
+                    found |= condition_variables(x.condition)
+            self.read[id(n)] = found
+        return self.read[id(n)]
