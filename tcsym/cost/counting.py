@@ -2,14 +2,15 @@
 """Mapped loops, many choices of sizes -> how often a call executes instructions of each kind.
 
 The loops that would run are walked, whatever plan made them: the version that a size takes, how
-often each loop runs, how full its last tile is, copies of operands. A loop whose body depends on
-its variable is looked at in its first and its last iteration, and those between count as the
-first. What data decide is counted for both: the arms of a choice, and one step of a range.
+often each loop runs, how full its last tile is, copies of operands. Of a loop whose body depends on
+its variable the first and the last iteration are looked at, which ends and borders make others, and
+three of those between: by Simpson's rule these are right where work grows as in triangles. What
+data decide is counted for both: the arms of a choice, and one step of a range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
 import numpy as np
@@ -59,6 +60,16 @@ def nanoseconds(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers])
     return np.asarray(counted(kernel, machine, sizes) @ prices_of(machine))
 
 
+def _all(trips: Integers, of: Callable[[Integers], Counts]) -> Counts:
+    """The sum of so many iterations, each of which may take another time."""
+    last = np.maximum(trips - 1, 0)
+    inner = np.maximum(trips - 2, 0)
+    second, before_last = np.minimum(1, last), np.maximum(trips - 2, 0)
+    middle = of(second) + 4 * of((second + before_last) // 2) + of(before_last)
+    ends = (trips > 0)[:, None] * of(np.zeros(1, np.int64)) + (trips > 1)[:, None] * of(last)
+    return np.asarray(ends + inner[:, None] * middle / 6)
+
+
 class _Walk:
     """Of one kernel. What equal values of its variables make of a node is computed once."""
 
@@ -67,6 +78,7 @@ class _Walk:
         self.leaves: dict[tuple[object, ...], Leaf] = {}
         self.read: dict[int, frozenset[str]] = {}
         self.known: dict[tuple[object, ...], Counts | Leaf] = {}
+        self.columns: dict[bytes, Column] = {}
 
     def node(
         self, n: Node, values: Columns, loop: str | None, tile: tuple[Copies, ...]
@@ -113,16 +125,19 @@ class _Walk:
         if not is_found:
             trips = np.maximum(values.of(n.upper).array - start.array, 0)
         step, times = counts(step=1 / max(1, n.unroll)), trips[:, None]
-        first = self.node(n.body, values.with_variable(n.variable, start), n.variable, ())
         before = _LAUNCH if n.kind == "parallel" else _ENTRY
+
+        def body(iteration: Integers) -> Counts | Leaf:
+            at = self._column(start.array + iteration)
+            return self.node(n.body, values.with_variable(n.variable, at), n.variable, ())
+
+        first = body(np.zeros(1, np.int64))
         if isinstance(first, Leaf):
-            total = times * (first.iteration() + step) + before + first.before
-        else:
+            total = times * (first.iteration() + step) + before + (times > 0) * first.before
+        elif n.variable not in self._read(n.body):
             total = times * (first + step) + before
-            if n.variable in self._read(n.body):
-                end = Column(start.array + np.maximum(trips - 1, 0))
-                last = self.node(n.body, values.with_variable(n.variable, end), n.variable, ())
-                total = total + np.minimum(times, 1) * (self.closed(last) - first)
+        else:
+            total = times * step + before + _all(trips, lambda i: self.closed(body(i)))
         return np.asarray(total * prod(x.count for x in tile))
 
     def _branch(
@@ -137,6 +152,10 @@ class _Walk:
         if isinstance(then, Leaf) and isinstance(orelse, Leaf):
             return Leaf.together((then, orelse, Leaf(_BRANCH, counts())))
         return self.closed(then) + self.closed(orelse) + _BRANCH
+
+    def _column(self, values: Integers) -> Column:
+        """The same object for equal values, so that what they make is found again."""
+        return self.columns.setdefault(values.tobytes(), Column(values))
 
     def _read(self, n: Node) -> frozenset[str]:
         """Variables on which it depends how long it takes."""
