@@ -522,10 +522,9 @@ class Kernel(Differentiable):
         return f"<tcsym kernel {self.signature!r}>"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import kernel_html
 
-        text = html.escape(self.source.strip("\n"))
-        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+        return kernel_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tcsym.kernel.module import rebuild_kernel

@@ -57,7 +57,7 @@ def test_html_holds_the_text(stage: str, explanations: dict[str, Explanation]) -
     shown = [line.lstrip() for line in page.lines]
     if page.left_out:
         assert lines[: len(shown)] == shown and page.left_out == len(lines) - len(shown)
-        assert "print" in page.paragraphs[0]
+        assert "print shows" in page.paragraphs[0]
     else:
         assert lines == shown and not page.paragraphs
     assert len(text._repr_html_()) < 7 * MOST
