@@ -367,7 +367,7 @@ class Kernel(Differentiable):
         search: "guided" or "genetic".
         executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
             like this one; default: worker processes here, which survive what candidates do.
-        progress: True, False, or None: only on a terminal.
+        progress: True, False, or None: on terminals and in notebooks, as TCSYM_PROGRESS says.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
