@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.site_links import broken_links
+from tools.site_notebooks import page_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -26,11 +27,16 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def sources() -> Iterator[tuple[str, bytes]]:
-    """Files of the site's sources by their path: docs/, the changelog."""
+    """Files of the site's sources by their path: docs/, pages of notebooks, the changelog."""
     for path in sorted(DOCS.rglob("*")):
         name = path.relative_to(DOCS).as_posix()
         if path.suffix == ".md":
             yield name, _page(path.read_text()).encode()
+        elif path.suffix == ".ipynb":
+            text, pictures = page_of(path.read_text(), path.stem)
+            yield f"notebooks/{path.stem}.md", _page(text).encode()
+            yield from ((f"notebooks/{file}", content) for file, content in pictures.items())
+            yield name, path.read_bytes()
         elif path.is_file():
             yield name, path.read_bytes()
     yield "decisions/index.md", _decisions().encode()
@@ -40,6 +46,7 @@ def sources() -> Iterator[tuple[str, bytes]]:
 def _page(text: str) -> str:
     """With links to what is a page only here."""
     text = text.replace("](../CHANGELOG.md)", "](changelog.md)")
+    text = text.replace(".ipynb)", ".md)")
     return text.replace("](decisions)", "](decisions/index.md)")
 
 

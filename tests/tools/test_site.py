@@ -42,5 +42,6 @@ def test_a_table_is_written_in_its_place() -> None:
 def test_the_site_names_every_page() -> None:
     configured = (ROOT / "zensical.toml").read_text()
     pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    pages |= {f"notebooks/{p.stem}.md" for p in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
     left_out = {p for p in pages if f'"{p}"' not in configured and "decisions/" not in p}
     assert not left_out
