@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.display.explained import Explanation
+    from tcsym.display.picture import Picture
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -514,6 +515,33 @@ class Kernel(Differentiable):
         these sizes open.
         """
         return self._serving.explain(stage, sizes)
+
+    @outside_graphs
+    @inside
+    def picture(
+        self,
+        element: str,
+        /,
+        *inputs: Any,
+        statement: str | None = None,
+        through: bool = False,
+        **named: Any,
+    ) -> Picture:
+        """Which elements are read for one that is written: an SVG, which notebooks show.
+
+        element: as the text names it, `"Y(0, 2, 3)"`, or several, `"Y(0, :, 1:4)"`: of a result,
+            of what is updated, or of a temporary.
+        inputs, named: as for `compile`: arrays, shapes, or sizes by name. What data decide
+            (gathers, ragged rows, conditions on values) needs arrays. Small ones: it is for the
+            eye.
+        statement: its name in `explain("program")`; default: all that write the element.
+        through: not what these statements read, but what the element is made of: arguments only.
+        Nothing is updated. Errors: TCError of kinds syntax, name, rank and bounds for the element;
+        size if data are missing, or if more than four million points would run; those of a call.
+        """
+        from tcsym.kernel.pictured import picture  # most processes only call
+
+        return picture(self._serving, element, inputs, named, statement, through)
 
     def _doc(self, of_class: str | None) -> str | None:
         return f"{self.signature!r}\n\n{self.source.strip()}\n"

@@ -266,9 +266,11 @@ class Serving:
 
     # ---- shapes without arrays
 
-    def bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
+    def bind_shapes(
+        self, inputs: tuple[Any, ...], named: Mapping[str, Any], plan: CallPlan | None = None
+    ) -> Bound:
         """As `bind`, from arrays, specs, or sizes alone."""
-        plan = self.plan
+        plan = plan or self.plan
         parameters = {p.name for p in plan.inputs}
         arrays = {n: x for n, x in named.items() if n in parameters}
         sizes = {n: x for n, x in named.items() if n not in parameters}
