@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tcsym.frontend.interpret_expressions import Memory, evaluate
+from tcsym.frontend.interpret_expressions import Memory, Watch, evaluate
 from tcsym.frontend.interpret_points import (
     INT64_LIMIT,
     Array,
@@ -59,19 +59,22 @@ Bindings = Mapping[str, int]
 
 
 def interpret(
-    program: Program, inputs: Mapping[str, NDArray[Any]], sizes: Bindings
+    program: Program,
+    inputs: Mapping[str, NDArray[Any]],
+    sizes: Bindings,
+    watch: Watch | None = None,
 ) -> dict[str, NDArray[Any]]:
     """New arrays for all outputs, in declaration order, and what becomes of those updated in place.
 
     `inputs` have the declared types and ranks and the shapes that `sizes` (complete) give, with
-    any strides.
+    any strides. watch: is told of what it does.
     Raises the TCError of the first check of the call that fails, or of the first element read or
     written wrongly.
     """
     with np.errstate(all="ignore"):
         updated = {t.name: inputs[t.name].copy() for t in program.inouts}
         written = {name: np.ones(x.shape, dtype=np.bool_) for name, x in updated.items()}
-        memory = Memory(program, {**inputs, **updated}, written)
+        memory = Memory(program, {**inputs, **updated}, written, watch=watch)
         _check_sizes(program, sizes, memory)
         for tensor in program.tensors:
             if tensor.role in ("output", "temporary"):
@@ -136,6 +139,14 @@ class _Image(Struct, frozen=True):
     def shape(self) -> tuple[int, ...]:
         return tuple(extent for _, _, extent in self.axes)
 
+    def elements(self, points: Points) -> tuple[Array, ...]:
+        """Subscripts of the target at each point."""
+        variables = iter([points.variables[name] for name, _, _ in self.axes])
+        return tuple(
+            next(variables) if isinstance(p, slice) else np.full(points.count, p, dtype=np.int64)
+            for p in self.place
+        )
+
     def positions(self, points: Points) -> Array:
         """Row-major position in the box at each point."""
         position: Array = np.zeros(points.count, dtype=np.int64)
@@ -157,12 +168,16 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
         memory, written={}
     )  # `exists` needs its elements to exist, not to be written
     adds = adding(s.op, s.value, dtype) if s.scattered else None
+    if memory.watch is not None:
+        memory.watch.statement(s, image.place, memory)
     for points in _domain_points(s, ranges, values, memory):
         for e in s.exists:
             evaluate(e, points, unchecked)
         if adds is not None:
             points = points.where(evaluate(adds, points, memory))
         points = _with_positions(s, points, memory)
+        if memory.watch is not None:
+            memory.watch.points(s, image.elements(points), points, memory)
         value = evaluate(s.value, points, memory)
         if s.op == "=":
             flat[image.positions(points)] = value

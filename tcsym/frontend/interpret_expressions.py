@@ -8,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +35,7 @@ from tcsym.frontend.program import (
     Program,
     Read,
     Select,
+    Statement,
     Unary,
     reads,
 )
@@ -44,16 +45,36 @@ from tcsym.types import DType
 _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"
 
 
+class Watch(Protocol):
+    """Is told of what a run does (`accesses`)."""
+
+    def statement(self, s: Statement, place: tuple[slice | int, ...], memory: Memory) -> None:
+        """It begins to run, and will write the box `place` of its target."""
+
+    def points(
+        self, s: Statement, target: tuple[Array, ...], points: Points, memory: Memory
+    ) -> None:
+        """Points of it, which write these elements of its target; memory: before it."""
+
+    def read(self, e: Read, points: Points, position: tuple[Array, ...]) -> None:
+        """A read that is evaluated."""
+
+    def left_out(self, e: Expr, points: Points, memory: Memory) -> None:
+        """An arm, or the second operand of `&&` and `||`, that these points do not evaluate."""
+
+
 class Memory(Struct, frozen=True):
     """Tensors of one run. `written` marks the elements that have a value (inputs are not in it).
 
-    states: what the loops that run now write.
+    states: what the loops that run now write. watch: is told of statements. log: of reads.
     """
 
     program: Program
     values: dict[str, Array]
     written: dict[str, Array]
     states: frozenset[str] = frozenset()
+    watch: Watch | None = None
+    log: Watch | None = None
 
     def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
         source, filename = self.program.source, self.program.filename
@@ -119,6 +140,8 @@ def _binary(e: Binary, points: Points, memory: Memory) -> Array:
 def _connective(node: Binary, left: Array, points: Points, memory: Memory) -> Array:
     undecided = left if node.op == "and" else ~left
     value = left.copy()
+    if memory.log is not None and not undecided.all():
+        memory.log.left_out(node.right, points.where(~undecided), memory)
     if undecided.any():
         value[undecided] = evaluate(node.right, points.where(undecided), memory)
     return value
@@ -133,6 +156,9 @@ def _exact(node: Binary, a: Array, b: Array, memory: Memory) -> Array:
 
 def _select(e: Select, points: Points, memory: Memory) -> Array:
     chosen = evaluate(e.condition, points, memory)
+    if memory.log is not None:
+        memory.log.left_out(e.then, points.where(~chosen), memory)
+        memory.log.left_out(e.orelse, points.where(chosen), memory)
     if chosen.all():
         return evaluate(e.then, points, memory)
     if not chosen.any():
@@ -153,6 +179,8 @@ def _read(e: Read, points: Points, memory: Memory) -> Array:
     )
     if e.tensor in memory.written and points.count:
         _require_written(e, position, memory)
+    if memory.log is not None:
+        memory.log.read(e, points, position)
     if not position:
         return np.full(points.count, tensor[()]).astype(held_in(e.dtype))
     return tensor[position].astype(held_in(e.dtype))

@@ -98,9 +98,7 @@ def _range_text(r: Range) -> str:
 def _item_lines(item: Item, indent: str) -> Iterator[str]:
     match item:
         case Statement():
-            left = f"{item.target}({', '.join(map(str, item.subscripts))})"
-            op = item.op + ("!" if item.initialise else "")
-            yield f"{indent}{item.name}: {left} {op} {expr_text(item.value)}"
+            yield f"{indent}{item.name}: {assignment_text(item)}"
             if item.domain:
                 yield f"{indent}    where {_domain_text(item.domain)}"
             for g in item.given:
@@ -121,6 +119,12 @@ def _item_lines(item: Item, indent: str) -> Iterator[str]:
                     yield from _item_lines(x, indent + "  ")
         case _:
             assert_never(item)
+
+
+def assignment_text(s: Statement) -> str:
+    """A statement without its domain."""
+    left = f"{s.target}({', '.join(map(str, s.subscripts))})"
+    return f"{left} {s.op + '!' * s.initialise} {expr_text(s.value)}"
 
 
 def expr_text(e: Expr) -> str:

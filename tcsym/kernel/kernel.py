@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.display.explained import Explanation
+    from tcsym.display.picture import Picture
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -367,7 +368,7 @@ class Kernel(Differentiable):
         search: "guided" or "genetic".
         executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
             like this one; default: worker processes here, which survive what candidates do.
-        progress: True, False, or None: only on a terminal.
+        progress: True, False, or None: on terminals and in notebooks, as TCSYM_PROGRESS says.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
@@ -515,6 +516,33 @@ class Kernel(Differentiable):
         """
         return self._serving.explain(stage, sizes)
 
+    @outside_graphs
+    @inside
+    def picture(
+        self,
+        element: str,
+        /,
+        *inputs: Any,
+        statement: str | None = None,
+        through: bool = False,
+        **named: Any,
+    ) -> Picture:
+        """Which elements are read for one that is written: an SVG, which notebooks show.
+
+        element: as the text names it, `"Y(0, 2, 3)"`, or several, `"Y(0, :, 1:4)"`: of a result,
+            of what is updated, or of a temporary.
+        inputs, named: as for `compile`: arrays, shapes, or sizes by name. What data decide
+            (gathers, ragged rows, conditions on values) needs arrays. Small ones: it is for the
+            eye.
+        statement: its name in `explain("program")`; default: all that write the element.
+        through: not what these statements read, but what the element is made of: arguments only.
+        Nothing is updated. Errors: TCError of kinds syntax, name, rank and bounds for the element;
+        size if data are missing, or if more than four million points would run; those of a call.
+        """
+        from tcsym.kernel.pictured import picture  # most processes only call
+
+        return picture(self._serving, element, inputs, named, statement, through)
+
     def _doc(self, of_class: str | None) -> str | None:
         return f"{self.signature!r}\n\n{self.source.strip()}\n"
 
@@ -522,10 +550,9 @@ class Kernel(Differentiable):
         return f"<tcsym kernel {self.signature!r}>"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import kernel_html
 
-        text = html.escape(self.source.strip("\n"))
-        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+        return kernel_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tcsym.kernel.module import rebuild_kernel
