@@ -136,6 +136,17 @@ class Options(Struct, frozen=True, metaclass=_Named):
             changed = {f"bind[{name}]": when for name, when in self.bind_of.items()} | changed
         return " ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
 
+    def _repr_html_(self) -> str:
+        from tcsym.display.page import closed_part, framed, table
+
+        changed = self.changed()
+        own = [(x, repr(v), repr(_DEFAULTS[x])) for x, v in changed.items() if x != "nests"]
+        own += [(f"nests[{k}].{x}", repr(v), repr(getattr(self, x))) for k, x, v in self.nests]
+        rest = [(x, repr(v)) for x, v in _DEFAULTS.items() if x not in changed]
+        defaults = closed_part(f"{len(rest)} at their defaults", table(("field", "value"), rest))
+        told = "" if own else str(self)
+        return framed("Options", told, table(("field", "value", "else"), own), defaults)
+
     def of_nest(self, k: int) -> Options:
         """What the k-th nest is mapped with."""
         if not self.nests:

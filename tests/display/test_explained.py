@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 
 import pytest
@@ -21,6 +18,7 @@ from tcsym.display.explained import Explanation
 from tcsym.display.folded import MOST, folded
 from tcsym.display.lexer import LoopLexer
 from tests.display.parsed import Page
+from tests.display.terminal import on_terminal
 
 MLP = """
 def mlp(float(B,K) X, float(K,N) W, float(N) b) -> (Y) {
@@ -57,7 +55,7 @@ def test_html_holds_the_text(stage: str, explanations: dict[str, Explanation]) -
     shown = [line.lstrip() for line in page.lines]
     if page.left_out:
         assert lines[: len(shown)] == shown and page.left_out == len(lines) - len(shown)
-        assert "print" in page.paragraphs[0]
+        assert "print shows" in page.paragraphs[0]
     else:
         assert lines == shown and not page.paragraphs
     assert len(text._repr_html_()) < 7 * MOST
@@ -136,29 +134,6 @@ def test_rows_are_lines() -> None:
     text = 'a  # "\n\n/* x\ny */\nz'
     for stage in ALL:
         assert ["".join(x for _, x in row) for row in rows(text, stage)] == text.split("\n")
-
-
-def on_terminal(code: str, **env: str) -> str:
-    """What a program writes on a terminal."""
-    ours, its = pty.openpty()
-    known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    known |= {"TERM": "xterm-256color"} | env
-    with subprocess.Popen([sys.executable, "-c", code], stdout=its, env=known) as child:
-        os.close(its)
-        written = b"".join(_until_closed(ours))
-        assert child.wait() == 0
-    os.close(ours)
-    return written.decode().replace("\r\n", "\n")
-
-
-def _until_closed(fd: int) -> Iterator[bytes]:
-    while True:
-        try:
-            if not (part := os.read(fd, 65536)):
-                return
-        except OSError:  # the other end is closed
-            return
-        yield part
 
 
 SHOWING = """

@@ -503,11 +503,15 @@ def test_report_prints_and_plots(tmp_path: Path) -> None:
         assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
-def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    tune.tune(request(20, executor=Modelled(fast_rows), progress=True))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines
-    assert "trials" in lines[0]
+def test_progress_tells_trials_and_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[str, float | None]]()
+    monkeypatch.setattr(tune.Progress, "tell", lambda self, *state: told.append(state))
+    report = tune.tune(request(20, executor=Modelled(fast_rows), progress=True))
+    assert len(told) > 1 and told[0][0].startswith("1 trials, 0 failed, 1.00x: defaults")
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
+    counts = [int(state.split()[0]) for state, _ in told]
+    assert counts == sorted(counts) and counts[-1] <= len(report.trials)
 
 
 @pytest.mark.parametrize(
