@@ -2,8 +2,9 @@
 """Work that takes longer than a second -> a line on standard error that says how it gets on.
 
 On a terminal the line is written over itself, and goes when the work ends; so in a notebook, where
-the last stays. Where else it is asked for, a line comes now and then. TCSYM_PROGRESS says whether there is one, where no
-argument does. Work inside of other work has no line of its own: it is told in that of the other.
+the last stays. Where else it is asked for, a line comes now and then. TCSYM_PROGRESS says whether
+there is one, where no argument does. Work inside of other work has no line of its own: it is told
+in that of the other.
 """
 
 from __future__ import annotations
