@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work that takes longer than a second -> a line on standard error that says how it gets on.
 
-On a terminal and in a notebook the line is written over itself, and goes when the work ends; where
-else it is asked for, a line comes now and then. TCSYM_PROGRESS says whether there is one, where no
-argument does. Work inside of other work has no line of its own: it is told in that of the other.
+On a terminal the line is written over itself, and goes when the work ends; so in a notebook, where
+the last stays. Where else it is asked for, a line comes now and then. TCSYM_PROGRESS says whether
+there is one, where no argument does. Work inside of other work has no line of its own: it is told
+in that of the other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TextIO
 from tcsym.process.config import PROGRESS
 
 AFTER = 1.0  # seconds before there is a line
-AGAIN, PLAIN_AGAIN = 0.2, 5.0  # seconds from one to the next
+AGAIN = {"terminal": 0.2, "notebook": 1.0, "": 5.0}  # seconds from one to the next
+_TICK = 0.2
 _WIDTH = 100  # of a line in a notebook
 _LEAST_SHARE = 0.02  # from which the time that is left is told
 
@@ -53,10 +55,10 @@ class Progress:
         self._share: float | None = None
         self._clock = clock
         self._stream = sys.stderr if stream is None else stream
-        self._over = _is_over_itself(self._stream)
+        self._place = _place_of(self._stream)
         given = PROGRESS.read() if shown is None else shown
-        self._is_shown = self._stream is not None and (self._over if given is None else given)
-        self._began, self._last = 0.0, -PLAIN_AGAIN
+        self._is_shown = bool(self._place) if given is None else given
+        self._began, self._next = 0.0, 0.0
         self._written = 0  # characters of the line that stands
         self._has_line = False
         self._outer: Progress | None = None
@@ -109,23 +111,21 @@ class Progress:
     def tick(self) -> None:
         """Write the line, if it is time."""
         now = self._clock()
-        if not self._is_shown or now - self._began < AFTER:
-            return
-        if not self._over and now - self._last < PLAIN_AGAIN:
+        if not self._is_shown or now < max(self._began + AFTER, self._next):
             return
         self._has_line = self._has_line or _showing.acquire(blocking=False)
         if self._has_line:
-            self._last = now
+            self._next = now + AGAIN[self._place]
             self._write(self.line())
 
     def _run(self) -> None:
         seconds = AFTER
         while not self._done.wait(seconds):
             self.tick()
-            seconds = AGAIN
+            seconds = _TICK
 
     def _write(self, line: str) -> None:
-        if not self._over:
+        if not self._place:
             self._put(f"{line}\n")
             return
         line = line.replace("\n", " ")[: self._width() - 1]
@@ -133,7 +133,11 @@ class Progress:
         self._written = len(line)
 
     def _end(self) -> None:
-        if self._over and self._written:
+        if self._written and self._place == "notebook":  # else an empty box would stay
+            self._state = self._inner = self.detail = ""
+            self._share = None
+            self._write(self.line())
+        elif self._written:
             self._put(f"\r{' ' * self._written}\r")
         if self._has_line:
             _showing.release()
@@ -157,13 +161,14 @@ def tell(detail: str) -> None:
         _here.work.detail = detail
 
 
-def _is_over_itself(stream: TextIO | None) -> bool:
-    """A terminal, or the output of a notebook's cell."""
+def _place_of(stream: TextIO | None) -> str:
+    """Where a line can be written over itself: "terminal", "notebook", or nowhere."""
     if stream is None:
-        return False
+        return ""
     if type(stream).__module__.startswith("ipykernel."):
-        return True
+        return "notebook"
     try:
-        return stream.isatty() and os.environ.get("TERM") != "dumb"
+        is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:  # closed
-        return False
+        return ""
+    return "terminal" if is_terminal else ""

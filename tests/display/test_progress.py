@@ -14,7 +14,7 @@ import pytest
 
 import tcsym
 from tcsym.display import progress
-from tcsym.display.progress import PLAIN_AGAIN, Progress
+from tcsym.display.progress import AGAIN, Progress
 from tcsym.errors import OptionError
 from tests.display.terminal import on_terminal
 
@@ -61,6 +61,9 @@ def test_nothing_before_a_second_has_gone() -> None:
         work.tell("llvm")
         work.tick()
         assert seen(terminal.getvalue()) == "compile mm: 3 s; llvm"
+        clock.now += 0.1
+        work.tick()
+        assert terminal.getvalue().count("llvm") == 1
     assert seen(terminal.getvalue()) == "" and "\n" not in terminal.getvalue()
 
 
@@ -91,6 +94,7 @@ def test_lines_on_terminals_fit_and_cover_the_last() -> None:
         work.tell("x" * 500 + "\n")
         work.tick()
         assert len(seen(terminal.getvalue())) < 100
+        clock.now += 0.25
         work.tell("y")
         work.tick()
         assert seen(terminal.getvalue()) == "tune mm: 2 s; y"
@@ -108,7 +112,7 @@ def test_pipes_get_nothing_unless_asked() -> None:
             work.tick()
     lines = pipe.getvalue().splitlines()
     assert lines[0] == "tune mm: 1 s" and "\r" not in pipe.getvalue()
-    assert len(lines) == 1 + int((30 - 1) / PLAIN_AGAIN)
+    assert len(lines) == 1 + int((30 - 1) / AGAIN[""])
 
 
 def test_the_variable_and_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +162,17 @@ def test_in_a_notebook_the_line_is_written_over_itself() -> None:
     clock, cell = Clock(), OutStream()
     with Progress("compile mm", clock=clock, stream=cell) as work:
         clock.now += 2
+        work.tell("a long stage")
         work.tick()
-        assert seen(cell.getvalue()) == "compile mm: 2 s"
-    assert seen(cell.getvalue()) == "" and "\x1b" not in cell.getvalue()
+        assert seen(cell.getvalue()) == "compile mm: 2 s; a long stage"
+        clock.now += 0.5
+        work.tick()
+        assert cell.getvalue().count("\r") == 1
+        clock.now += 3.5
+    assert seen(cell.getvalue()) == "compile mm: 6 s" and "\x1b" not in cell.getvalue()
+    with Progress("compile mm", clock=clock, stream=cell):
+        pass
+    assert seen(cell.getvalue()) == "compile mm: 6 s"
 
 
 def test_work_inside_is_told_by_the_work_around() -> None:
