@@ -35,6 +35,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import walk
+from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -99,10 +100,7 @@ def map_gpu(
     body = host.node(small.body)
     small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
     small = place_allocations(drop_empty(assume(small)))
-    if VERIFY.read():
-        from tcsym.ir.verify import verify
-
-        verify(small, "device", proves_races=False)  # the twin finds those that happen
+    verify(small, "device", VERIFY.read(), proves_races=False)  # the twin finds those that happen
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
