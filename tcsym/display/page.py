@@ -30,7 +30,7 @@ HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a63
 STYLE = (
     "<style>"
     f".tcsym{{{_LIGHT};color:var(--ink);background:var(--back);font:13px/1.5 system-ui,sans-serif;"
-    "padding:6px 10px 10px;max-width:76em;border-radius:4px}"
+    "padding:6px 10px 10px;max-width:76em;border-radius:4px;overflow-x:auto}"
     f"@media(prefers-color-scheme:dark){{.tcsym{{{_DARK}}}}}"
     f"{','.join(f'{mark} .tcsym' for mark in _OF_LIGHT)}{{{_LIGHT}}}"
     f"{','.join(f'{mark} .tcsym' for mark in _OF_DARK)}{{{_DARK}}}"
@@ -38,6 +38,7 @@ STYLE = (
     "color:var(--dim)}.tcsym header b{color:var(--ink);font:600 15px/1.4 ui-monospace,monospace;"
     "margin-right:.7em}"
     ".tcsym .side{display:flex;flex-wrap:wrap;gap:10px 28px;align-items:flex-start}"
+    ".tcsym .side>div{max-width:100%}"
     ".tcsym .code{background:var(--code);border-radius:4px;padding:6px 10px 6px 22px;overflow:auto;"
     "max-height:34em;font:12px/1.55 ui-monospace,monospace;margin:0 0 8px;position:relative}"
     ".tcsym .code div,.tcsym .code summary{white-space:pre;min-height:1.55em;width:max-content}"

@@ -119,6 +119,13 @@ def test_colours_are_those_of_the_lexer(explanations: dict[str, Explanation]) ->
     assert '<span class="k">serial</span>' in html and '<span class="t">float32</span>' in html
 
 
+def test_words_of_plans_are_no_keywords() -> None:
+    text = "i:\n  if N >= 4: left to another kernel, for few in by\n  else: rows\n"
+    kinds = {piece: kind for kind, piece in pieces(text, "plan")}
+    assert kinds["if"] == kinds["else"] == "k" and kinds["4"] == "n"
+    assert not any(kinds[word] for word in ("kernel", "for", "in", "by", "rows"))
+
+
 def test_loops_have_no_characters_that_the_lexer_does_not_know(
     explanations: dict[str, Explanation],
 ) -> None:
