@@ -318,10 +318,12 @@ def _loops_text(
 
 
 def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+    from tcsym.ir.idle import body_ranges
     from tcsym.schedule.plan_text import choices_lines
 
+    known = body_ranges(mapped.kernel, sizes) if sizes else {}
     lines = [(f"# {text}", True) for text in mapped.warnings]
-    lines += choices_lines(mapped.choices, mapped.kernel.sizes, sizes)
+    lines += choices_lines(mapped.choices, mapped.kernel.sizes, known)
     idle = [k for k, (_, serves) in enumerate(lines) if not serves]
     return Explanation("".join(f"{text}\n" for text, _ in lines), "plan", idle)
 
