@@ -86,7 +86,7 @@ OPTIONS: Variable[bool] = Variable(
     "TCSYM_OPTIONS", _switch, True, "0 or 1", "0: neither read nor write tuned options"
 )
 VERIFY: Variable[bool] = Variable(
-    "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
+    "TCSYM_VERIFY", _switch, False, "0 or 1", "1: verify loops after every pass, as the tests do"
 )
 CHECK_TWIN: Variable[bool] = Variable(
     "TCSYM_CHECK_TWIN",
