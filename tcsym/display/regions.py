@@ -12,6 +12,7 @@ from tcsym.display.page import HUES
 
 WIDTH, HEIGHT = 400, 260  # of the field; a cell has whole numbers of them
 LEFT, BELOW, MARGIN = 54, 40, 8
+RIGHT = 24  # half of the label of the largest size stands there
 COLUMNS, ROWS = 40, 26
 _NEUTRAL = "#9aa0a6"  # of region 0
 _TICKS = 5
@@ -57,7 +58,7 @@ def region_map(x: Axis, y: Axis, which: Callable[[int, int], int], dots: Iterabl
         [which(x.at((i + 0.5) / COLUMNS), y.at((j + 0.5) / ROWS)) for i in range(COLUMNS)]
         for j in range(ROWS)
     ]
-    width, height = LEFT + WIDTH + MARGIN, MARGIN + HEIGHT + BELOW
+    width, height = LEFT + WIDTH + RIGHT, MARGIN + HEIGHT + BELOW
     parts = [_field(cells), _labels(cells), _scales(x, y), *(_dot(x, y, d) for d in dots)]
     told = f"regions of options over {x.name} and {y.name}"
     return (

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -15,6 +16,9 @@ from tcsym.options import Options
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.timing import NORMAL_95, Ratio
 from tcsym.tuning.tree import Tree, leaf_of, tree_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Values = tuple[int, ...]
 _SHOWN = 8
@@ -179,8 +183,11 @@ class TuningReport(Struct):
             curve.append((a.elapsed, math.exp(-best)))
         return curve
 
-    def plot(self, path: str) -> None:
-        """The convergence as a picture (PNG, SVG, PDF by suffix). Needs matplotlib."""
+    def plot(self, path: str | None = None) -> Figure:
+        """How the search went, as a figure of matplotlib, which a notebook shows.
+
+        path: of a file that it is written to, too (PNG, SVG, PDF by suffix).
+        """
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -196,7 +203,9 @@ class TuningReport(Struct):
         axes.set_ylabel("times as fast as the default")
         axes.set_title(self.name)
         axes.legend()
-        figure.savefig(path)
+        if path is not None:
+            figure.savefig(path)
+        return figure
 
     def __str__(self) -> str:
         if self.stopped == "unmeasured":

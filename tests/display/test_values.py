@@ -243,6 +243,14 @@ def test_cells_of_the_map_are_the_regions_of_their_sizes() -> None:
     assert 1 <= x.at(0.5 / COLUMNS) < x.at(1 - 0.5 / COLUMNS) <= 4096
 
 
+def test_labels_of_the_map_are_inside_of_it() -> None:
+    svg = region_map(Axis("A", 4096, 65536), Axis("B", 1, 9), lambda a, b: 0, ())
+    (width,) = re.findall(r'viewBox="0 0 (\d+) ', svg)
+    labels = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">(\d+)<', svg)
+    assert "65536" in dict(map(reversed, labels))
+    assert all(float(x) + 3.5 * len(text) <= float(width) for x, text in labels)
+
+
 def test_axes_are_logarithmic() -> None:
     axis = Axis("N", 1, 1024)
     assert axis.at(0) == 1 and axis.at(0.5) == 32 and axis.at(1) == 1024

@@ -482,7 +482,7 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
         kernel.options_for(M=1, N=1)
 
 
-def test_report_prints_and_plots(tmp_path: Path) -> None:
+def test_report_prints_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tune.tune(request(30, executor=Modelled(fast_rows)))
     text = str(report)
     assert "times as fast as the default" in text
@@ -493,14 +493,12 @@ def test_report_prints_and_plots(tmp_path: Path) -> None:
     assert str(report.trials[0]).startswith("defaults: measured, 1.000 times as fast at ")
     gains = [gain for _, gain in report.convergence()]
     assert gains == sorted(gains)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        with pytest.raises(TCError, match="matplotlib"):
-            report.plot(str(tmp_path / "picture.png"))
-    else:
-        report.plot(str(tmp_path / "picture.png"))
-        assert (tmp_path / "picture.png").stat().st_size > 1000
+    figure = report.plot(str(tmp_path / "picture.png"))
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+    assert figure.axes[0].get_title() == report.plot().axes[0].get_title() == report.name
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(TCError, match="matplotlib"):
+        report.plot()
 
 
 def test_progress_tells_trials_and_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
