@@ -44,11 +44,12 @@ _BRANCH = 16
 
 
 def estimated(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Figures:
-    """Estimated time of a call at each choice of sizes; arrays of equal length, one a size."""
+    """Estimated time of a call at each choice of sizes, and of THREADS if these are not one; arrays
+    of equal length, one a size."""
     n = len(next(iter(sizes.values()))) if sizes else 1
-    known = {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
-    known |= {name: Column(np.zeros(1, np.int64)) for name in kernel.launched}
+    known = {name: Column(np.zeros(1, np.int64)) for name in kernel.launched}
     known[THREADS] = Column(np.ones(1, np.int64))
+    known |= {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
     found = _Estimate(kernel, machine).node(kernel.body, Columns(known), None, ())
     return np.broadcast_to(np.asarray(found, np.float64), (n,)).copy()
 
@@ -96,6 +97,8 @@ class _Estimate:
             return self.node(n.body, values, loop, (*tile, Copies.of(n)))
         start = values.of(n.lower)
         trips = np.maximum(values.of(n.upper).array - start.array, 0)
+        if n.at is not None:  # one of them runs
+            trips = np.minimum(trips, 1)
         step = STEP / n.unroll
         first = self.node(n.body, values.with_variable(n.variable, start), n.variable, ()) + step
         total = trips * first
