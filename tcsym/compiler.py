@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
 from tcsym.display.explained import Explanation
+from tcsym.display.progress import Progress, tell
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
@@ -75,6 +76,7 @@ class Lowering(Struct):
 
     def timed(self, stage: str, run: Callable[[], Result]) -> Result:
         """The milliseconds of a stage that runs several times add up."""
+        tell(stage)
         start = time.perf_counter()
         result = run()
         spent = (time.perf_counter() - start) * 1e3
@@ -168,7 +170,8 @@ class Unfinished:
         if not names:
             return
         code, timed = self._code, self._stages.timed
-        with self._stages.backend.assembler(self._stages.target) as assembler:
+        assembling = self._stages.backend.assembler(self._stages.target)
+        with Progress(f"compile {self._stages.program.name}"), assembling as assembler:
             written = timed("emit", lambda: code.write(names, assembler.add))
             code.add(written, timed("llvm", assembler.objects))
 
@@ -227,7 +230,8 @@ def begin_program(
     some out. wide: as of `Lowering`.
     """
     stages = Lowering(program, target, options, fixed, layouts, context, {}, wide)
-    return Unfinished(stages, whole)
+    with Progress(f"compile {program.name}"):
+        return Unfinished(stages, whole)
 
 
 def compile_program(
@@ -314,10 +318,12 @@ def _loops_text(
 
 
 def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+    from tcsym.ir.idle import body_ranges
     from tcsym.schedule.plan_text import choices_lines
 
+    known = body_ranges(mapped.kernel, sizes) if sizes else {}
     lines = [(f"# {text}", True) for text in mapped.warnings]
-    lines += choices_lines(mapped.choices, mapped.kernel.sizes, sizes)
+    lines += choices_lines(mapped.choices, mapped.kernel.sizes, known)
     idle = [k for k, (_, serves) in enumerate(lines) if not serves]
     return Explanation("".join(f"{text}\n" for text, _ in lines), "plan", idle)
 

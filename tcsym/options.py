@@ -65,12 +65,14 @@ class Options(Struct, frozen=True, metaclass=_Named):
         as many tiles; more if the second cache or the threads ask for it.
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
-    plan: the plan that nests get wherever it can be carried out, whatever is said to be quicker, by
-        the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the second that is
-        proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest that is not
-        offered it, or `""`: as sizes say; if none is, `TCWarning` tells what they are offered.
+    plan: the plan that nests get at all sizes for which it can be carried out, whatever is said to
+        be quicker, by the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the
+        second that is proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest
+        that is not offered it, or `""`: as sizes say. If none is, the first call is an OptionError
+        that says what they are offered.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
-        another value of a field that says how it is tiled, packed or unrolled.
+        another value of a field that says how it is tiled, packed or unrolled. A nest that there is
+        not, or that is not offered that plan: OptionError of the first call.
     vectorize, parallelize: allow vector loops, threads.
     parallel_loops: nested parallel loops that at most become one loop on threads.
     row_unroll: vectors in flight in row loops and row reductions.
@@ -135,6 +137,17 @@ class Options(Struct, frozen=True, metaclass=_Named):
             del changed["bind"]
             changed = {f"bind[{name}]": when for name, when in self.bind_of.items()} | changed
         return " ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
+
+    def _repr_html_(self) -> str:
+        from tcsym.display.page import closed_part, framed, table
+
+        changed = self.changed()
+        own = [(x, repr(v), repr(_DEFAULTS[x])) for x, v in changed.items() if x != "nests"]
+        own += [(f"nests[{k}].{x}", repr(v), repr(getattr(self, x))) for k, x, v in self.nests]
+        rest = [(x, repr(v)) for x, v in _DEFAULTS.items() if x not in changed]
+        defaults = closed_part(f"{len(rest)} at their defaults", table(("field", "value"), rest))
+        told = "" if own else str(self)
+        return framed("Options", told, table(("field", "value", "else"), own), defaults)
 
     def of_nest(self, k: int) -> Options:
         """What the k-th nest is mapped with."""

@@ -13,6 +13,7 @@ each run. Warnings, and whatever else a cell writes to its standard error, are f
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -113,7 +114,7 @@ def _executed(notebook: Any, name: str) -> Any:
         resources={"metadata": {"path": "."}},
     )
     try:
-        client.execute()
+        client.execute(env={**os.environ, "TCSYM_PROGRESS": "0"})
     except CellExecutionError as error:
         raise Wrong(f"{name}: a cell fails:\n{_COLOUR.sub('', str(error))}") from error
     for number, cell in enumerate(_cells(made), start=1):

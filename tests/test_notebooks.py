@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.hosts import host
 from tests.notebooks import joined, needed, notebooks, read, text_of
 from tests.pages import Wrong, run_apart
 from tools.site_notebooks import page_of
@@ -22,6 +23,8 @@ NOTEBOOKS = notebooks()
     ids=lambda path: path.stem,
 )
 def test_notebook_shows_what_is_kept(path: Path, tmp_path: Path) -> None:
+    for name in needed(path):
+        host(name)
     done = run_apart(path, tmp_path, module="tests.notebooks")
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -45,9 +45,10 @@ def test_examples_that_need_another_package_were_run(package: str) -> None:
         pytest.skip(f"{package} is not installed: its examples in pages were left out")
 
 
-def test_what_pages_repeat_of_the_sources_is_fresh() -> None:
+@pytest.mark.parametrize("tool", ["tables", "pictures"])
+def test_what_pages_repeat_of_the_sources_is_fresh(tool: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.tables", "--check"],
+        [sys.executable, "-m", f"tools.{tool}", "--check"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

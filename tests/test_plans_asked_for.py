@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Options(plan=...)` that means nothing: what no plan is called is refused, the rest is told."""
+"""`Options(plan=...)` that means nothing: what no plan is called is refused."""
 
 from __future__ import annotations
 
@@ -34,22 +34,59 @@ def test_a_name_that_no_plan_has_is_refused_where_it_is_given(target: str) -> No
     assert "Panels, " in error.value.hint and "GridSteps" in error.value.hint
 
 
-def test_a_plan_that_no_nest_is_offered_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+REFUSED: dict[str, tuple[tc.Options, str]] = {
+    "no such proposal": (tc.Options(plan="Panels:7"), "no nest is offered the plan 'Panels:7'"),
+    "of a device": (tc.Options(plan="WarpTiles"), "no nest is offered the plan 'WarpTiles'"),
+    "not by this nest": (
+        tc.Options(nests=((1, "plan", "Panels"),)),
+        "nest 1 is not offered the plan 'Panels'",
+    ),
+    "no such nest": (
+        tc.Options(nests=((2, "plan", "Panels"), (9, "pack", False))),
+        "there is no nest 2 for option `nests`, of 2 from 0 on; there is no nest 9",
+    ),
+}
+TWO = """def mm(float(M,K) A, float(K,N) B) -> (C, D) {
+  C(m,n) +=! A(m,k) * B(k,n)
+  D(m) +=! A(m,k)
+}"""
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_plan_that_forces_nothing_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When code is made, and when it comes from the cache; and how the nests can be had."""
+    """When code is made, and when it comes from the cache."""
     monkeypatch.setenv("TCSYM_CACHE", "1")
     monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
-    for plan, told in (("Panels:7", "did you mean `Panels`?"), ("WarpTiles", "offered are m: ")):
-        for _ in range(2):
-            mm = tc.define(MM, options=tc.Options(plan=plan)).mm
-            with pytest.warns(tc.TCWarning, match=f"no nest is offered the plan '{plan}'") as found:
-                got = mm(X, X)
-            (warning,) = [x.message for x in found]
-            assert isinstance(warning, tc.TCWarning) and warning.kind == "plan"
-            assert told in str(warning) and "InPlace" in str(warning)
-            np.testing.assert_array_equal(got, X @ X)
-            assert f"warning: {warning}" in mm.explain()
+    options, told = REFUSED[kind]
+    for _ in range(2):
+        mm = tc.define(TWO, target="cpu:avx2", options=options).mm
+        with pytest.raises(tc.OptionError, match=told):
+            mm(X, X)
+        assert all(f"# {x}" in mm.explain("plan") for x in told.split("; "))
+        with pytest.raises(tc.OptionError, match=told):
+            mm.export(tmp_path / "artifact")
+
+
+def test_it_is_told_what_nests_are_offered() -> None:
+    with pytest.raises(tc.OptionError) as error:
+        tc.define(MM, options=tc.Options(plan="Panels:7")).mm(X, X)
+    assert "did you mean `Panels`?; offered are m: " in str(error.value)
+    assert "InPlace" in str(error.value)
+
+
+def test_where_a_call_says_more_it_is_told() -> None:
+    """Sizes that are numbers, arguments that are not dense, and steps of a network may leave a nest
+    fewer plans than the text has."""
+    options = tc.Options(plan="Panels", bind={"K": "before"})
+    mm = tc.define(MM, target="cpu:avx2", options=options).mm
+    np.testing.assert_array_equal(mm(X, X), X @ X)
+    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Panels'") as found:
+        mm(X[:, :0], X[:0])
+    (warning,) = [x.message for x in found]
+    assert isinstance(warning, tc.TCWarning) and warning.kind == "plan"
+    assert f"warning: {warning}" in mm.explain()
 
 
 def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
@@ -90,7 +127,7 @@ def test_plans_that_a_search_found_are_not_asked_for() -> None:
         warnings.simplefilter("error")
         tuned.made_for(tuned.dense)
     asked = Making(plan, "cpu", found, Counters()).variants(found, {})
-    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Panels:7'"):
+    with pytest.raises(tc.OptionError, match="no nest is offered the plan 'Panels:7'"):
         asked.made_for(asked.dense)
 
 

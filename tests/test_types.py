@@ -28,7 +28,7 @@ reveal_type(module.mm(A, B, threads=1))  # ndarray
 reveal_type(module.mm.reference(A=A, B=B))  # Any
 reveal_type(module.tune([{"M": 3, "K": 4, "N": 5}], candidates=3))  # TuningReport
 reveal_type(module.mm.grad(wrt="A"))  # Kernel
-reveal_type(module.explain("ptx"))  # str
+reveal_type(module.explain("ptx"))  # Explanation
 reveal_type(tcsym.library.softmax)  # Kernel
 reveal_type(tcsym.library.load("softmax", strategy="symbolic"))  # Kernel
 reveal_type(tcsym.einsum("mk,kn->mn", A, B))  # ndarray

@@ -141,7 +141,9 @@ def _code(plan: CallPlan, target: Target, context: Condition, version: Version) 
     if target.machine.multiprocessor is not None:
         stages = Lowering(*given, {}, wide)
         grids = _grids(stages.mapped(stages.scheduled(), whole=True).kernel)
-    return Code(context, compile_program(*given, wide), str(version), grids)
+    compiled = compile_program(*given, wide)
+    made.require_plans(layouts, compiled)
+    return Code(context, compiled, str(version), grids)
 
 
 def _grids(kernel: Kernel) -> Grids:

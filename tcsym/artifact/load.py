@@ -428,7 +428,11 @@ class Artifact:
         return made(f"{self.name}: {message}")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(
-            f"{t['type']}({', '.join(t['shape'])}) {t['name']}" for t in self._inputs
-        )
-        return f"<tcsym artifact {self.name}({inputs})>"
+        inputs, outputs = (", ".join(map(_told, ts)) for ts in (self._inputs, self._outputs))
+        return f"<tcsym artifact {self.name}({inputs}) -> ({outputs})>"
+
+
+def _told(tensor: Mapping[str, Any]) -> str:
+    """As in the signature of a kernel."""
+    dimensions = f"({', '.join(tensor['shape'])})" if tensor["shape"] else ""
+    return f"{tensor['type']}{dimensions} {tensor['name']}"

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
 
 from tcsym.cli.run import free_sizes, kernel_inputs
+from tcsym.display.progress import Progress
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -54,6 +55,17 @@ class Speed(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         return dict(to_builtins(self))
+
+
+def bench_kernels(
+    kernel: Kernel, all_sizes: Sequence[Mapping[str, int]], threads: int | None, seed: int
+) -> Iterator[Speed]:
+    """At each of these sizes."""
+    n = len(all_sizes)
+    with Progress(f"bench {kernel.name}") as progress:
+        for k, sizes in enumerate(all_sizes):
+            progress.tell(f"{k} of {n} sizes" if n > 1 else "", k / n)
+            yield bench_kernel(kernel, sizes, threads, seed)
 
 
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:

@@ -160,9 +160,9 @@ def bench(
     \b
     Example: tcsym bench softmax --sizes N=64,D=100 --sizes N=64,D=101
     """
-    from tcsym.cli.bench import bench_kernel
+    from tcsym.cli.bench import bench_kernels
 
-    speeds = [bench_kernel(kernel, sizes, threads, seed) for sizes in all_sizes or [{}]]
+    speeds = list(bench_kernels(kernel, all_sizes or [{}], threads, seed))
     if as_json:
         print_json({"def": kernel.name, "speeds": [s.as_json() for s in speeds]})
     else:
@@ -304,12 +304,11 @@ def tune(
     \b
     Example: tcsym tune mm.tc --sizes M=1..64,K=64,N=64 --budget 60
     """
-    shown = None if as_json else True
     far = limit_of(budget, candidates)
     if file.path.suffix == TRACE:
         refuse_with_trace(sizes=sizes, target=target, start=start, plot=plot)
         reports = []
-        for report in tune_trace(file.path, far, seed, search, shown):
+        for report in tune_trace(file.path, far, seed, search):
             reports.append(report)
             if not as_json:
                 click.echo(str(report))
@@ -324,7 +323,6 @@ def tune(
         sizes_of(sizes),
         **far.arguments(),
         start=start,
-        progress=shown,
         seed=seed,
         search=search,
     )

@@ -72,9 +72,7 @@ def refuse_with_trace(**given: object) -> None:
             raise click.UsageError(f"--{name} does not go with a trace, which says what to tune")
 
 
-def tune_trace(
-    path: Path, far: Limit, seed: int, search: Search, progress: bool | None
-) -> Iterator[TuningReport]:
+def tune_trace(path: Path, far: Limit, seed: int, search: Search) -> Iterator[TuningReport]:
     """Tune each kernel of a trace for the sizes it spent most time at, weighted by that time.
 
     What the tune may take is shared in proportion to time, too.
@@ -91,9 +89,7 @@ def tune_trace(
         calls = r.calls[:MOST_SIZES]
         weights = [c.seconds or 1e-9 for c in calls]
         sizes = [dict(c.sizes) for c in calls]
-        yield kernel.tune(
-            sizes, **share, weights=weights, seed=seed, search=search, progress=progress
-        )
+        yield kernel.tune(sizes, **share, weights=weights, seed=seed, search=search)
 
 
 def short_text(reports: Sequence[TuningReport]) -> str:

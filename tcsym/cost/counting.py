@@ -42,14 +42,12 @@ _ZERO, _ONE = Column(np.zeros(1, np.int64)), Column(np.ones(1, np.int64))
 
 
 def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Counts:
-    """Rows of counts by `TERMS`, one for each choice of sizes; arrays of equal length, one a size.
-
-    Of one thread. Errors: InternalError for a node that only devices have.
+    """Rows of counts by `TERMS`, one for each choice of sizes, and of THREADS if these are not one;
+    arrays of equal length, one a size. The work is that of all threads together.
     """
     n = len(next(iter(sizes.values()))) if sizes else 1
-    known = {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
-    known |= dict.fromkeys(kernel.launched, _ZERO)
-    known[THREADS] = _ONE
+    known = {**dict.fromkeys(kernel.launched, _ZERO), THREADS: _ONE}
+    known |= {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
     walker = _Walk(kernel, machine)
     found = walker.closed(walker.node(kernel.body, Columns(known), None, ())) + counts(call=1)
     return np.broadcast_to(found, (n, len(TERMS))).copy()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name, Number, String
 
-from tcsym.display.lexer import LoopLexer, TcLexer
+from tcsym.display.lexer import LoopLexer, PlanLexer, TcLexer
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -46,6 +46,7 @@ _LEXERS = {  # of stages that are no loops; the others are words
     "sass": "text",
     "variants": "text",
 }
+_OURS = {"syntax": TcLexer, "source": TcLexer, "plan": PlanLexer}
 
 
 def pieces(text: str, stage: str) -> Iterator[Piece]:
@@ -54,7 +55,7 @@ def pieces(text: str, stage: str) -> Iterator[Piece]:
     if stage in _LEXERS:
         lexer = get_lexer_by_name(_LEXERS[stage], **keep)
     else:
-        lexer = TcLexer(**keep) if stage in ("syntax", "source") else LoopLexer(**keep)
+        lexer = _OURS.get(stage, LoopLexer)(**keep)
     for token, piece in lexer.get_tokens(text):
         yield next((kind for of, kind in _KINDS if token in of), ""), piece
 

@@ -89,3 +89,25 @@ class LoopLexer(RegexLexer):  # type: ignore[misc]
             (r".", Text),
         ]
     }
+
+
+class PlanLexer(RegexLexer):  # type: ignore[misc]
+    """Plans: words, behind conditions."""
+
+    name = "tcsym plans"
+    aliases = ()
+    filenames = ()
+    url = ""
+    version_added = ""
+
+    tokens: ClassVar[dict[str, Any]] = {
+        "root": [
+            (r"\s+", Whitespace),
+            (r"#[^\n]*", Comment.Single),
+            (r"(else if|if|else)(?= |:)", Keyword),
+            (words(("min", "max"), suffix=r"(?=\()"), Name.Builtin),
+            (r"[A-Za-z_][A-Za-z0-9_.]*", Name),
+            (r"[0-9]+", Number.Integer),
+            (r".", Text),
+        ]
+    }

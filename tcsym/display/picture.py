@@ -22,6 +22,7 @@ from tcsym.display.picture_parts import MONO, Canvas, legend, planes_of, plural
 WIDTH = 760
 _MARGIN, _GAP = 10, 28
 _LINE = 17
+_MOST_STATEMENTS = 8
 _COLOURS = (
     "<style>:root{color:#1f2328}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 )
@@ -104,7 +105,9 @@ class Picture:
         y = float(_MARGIN + 14)
         canvas.text(_MARGIN, y, self.title, size=15, weight=600)
         y += 6
-        for statement in self.statements:
+        more = len(self.statements) - _MOST_STATEMENTS
+        told = [f"and {plural(more, 'statement')} more"] if more > 0 else []
+        for statement in [*self.statements[:_MOST_STATEMENTS], *told]:
             for line in textwrap.wrap(statement, 100, subsequent_indent="    "):
                 y += _LINE
                 canvas.text(_MARGIN, y, line, size=12, family=MONO)

@@ -24,15 +24,19 @@ def idle_lines(kernel: Kernel, sizes: Mapping[str, int], n_lines: int) -> frozen
     """
     if not sizes:
         return NONE
-    given = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
-    given |= ranges_of(kernel.context) | {
-        name: Interval(value, value) for name, value in sizes.items()
-    }
-    viewed = viewed_values(kernel.view) if kernel.view is not None else {}
-    ranges = given | {name: interval(e, given) for name, e in viewed.items()}
+    ranges = body_ranges(kernel, sizes)
     flags = list(_flags(kernel.body, ranges, decided(kernel.left_out, ranges) != TRUE))
     first = n_lines - len(flags)
     return frozenset(first + k for k, runs in enumerate(flags) if not runs)
+
+
+def body_ranges(kernel: Kernel, sizes: Mapping[str, int]) -> Ranges:
+    """Where the sizes lie that the body runs with in calls with these."""
+    given = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
+    given |= ranges_of(kernel.context)
+    given |= {name: Interval(value, value) for name, value in sizes.items()}
+    viewed = viewed_values(kernel.view) if kernel.view is not None else {}
+    return given | {name: interval(e, given) for name, e in viewed.items()}
 
 
 def _flags(n: Node, ranges: Ranges, runs: bool) -> Iterator[bool]:

@@ -368,7 +368,7 @@ class Kernel(Differentiable):
         search: "guided" or "genetic".
         executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
             like this one; default: worker processes here, which survive what candidates do.
-        progress: True, False, or None: only on a terminal.
+        progress: True, False, or None: on terminals and in notebooks, as TCSYM_PROGRESS says.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
@@ -550,10 +550,9 @@ class Kernel(Differentiable):
         return f"<tcsym kernel {self.signature!r}>"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import kernel_html
 
-        text = html.escape(self.source.strip("\n"))
-        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+        return kernel_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tcsym.kernel.module import rebuild_kernel

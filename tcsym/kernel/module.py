@@ -116,11 +116,9 @@ class Module(Only):
         return "\n".join(["<tcsym module", *lines]) + ">"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import module_html
 
-        lines = [html.escape(repr(kernel.signature)) for kernel in self._kernels.values()]
-        listed = "".join(f"<li><code>{line}</code></li>" for line in lines)
-        return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"
+        return module_html(list(self._kernels.values()), self._settings.source)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return module_of, (self._settings,)

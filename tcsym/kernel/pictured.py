@@ -50,6 +50,9 @@ def picture(
 ) -> Picture:
     """What `Kernel.picture` returns."""
     program = serving.program
+    if not isinstance(element, str):
+        what = f"an element is a text, not {type(element).__name__}"
+        raise CallError(what, hint=f"{_FORM}; arguments come behind it")
     if through and statement is not None:
         message = "`through` follows all statements, and `statement` chooses one"
         raise OptionError(message, hint="leave out one of them")
@@ -63,7 +66,13 @@ def picture(
     sizes = dict(zip(plan.sizes, bound.sizes))
     shape = tuple(evaluate(extent, sizes) for extent in program.tensor(target).shape)
     mask = _mask(element, target, shape, places)
-    run = watched(program, _arrays(names, bound), sizes, None if through else (target, mask))
+    try:
+        run = watched(program, _arrays(names, bound), sizes, None if through else (target, mask))
+    except TCError as error:
+        if missing and error.line:  # not that it is too long
+            zeros = f"what is given as a shape is zeros here: {', '.join(missing)}"
+            error.hint = f"{error.hint}; {zeros}" if error.hint else zeros
+        raise
     only = frozenset(s.name for s in chosen)
     found = run.made_of(target, mask) if through else run.read_for(target, mask, only)
     if not found.statements:
@@ -123,7 +132,7 @@ def _parsed(element: str, program: Program) -> tuple[str, list[_Place]]:
         at += len(text) + 1
     rank = len(program.tensor(name).shape)
     if len(places) != rank:
-        message = f"`{name}` has rank {rank} but {len(places)} subscripts are given"
+        message = f"`{name}` has rank {rank}, and the number of subscripts given is {len(places)}"
         raise error("rank", message, 0, len(element), _FORM)
     return name, places
 
@@ -139,7 +148,7 @@ def _mask(
             lower = 0 if place.start is None else place.start
             inside = 0 <= lower < (extent if place.stop is None else place.stop) <= extent
         if not inside:
-            message = f"`{text}` is outside of `{name}`, whose size is {extent} on axis {axis}"
+            message = f"`{text}` is no element of `{name}`, whose size is {extent} on axis {axis}"
             hint = (
                 f"say {'0' if extent == 1 else f'0 to {extent - 1}'}" if extent else "it is empty"
             )

@@ -307,6 +307,7 @@ class Serving:
         """As a folder that runs without a compiler."""
         from tcsym.artifact.build import export
         from tcsym.artifact.constants import constants_of, without_constants
+        from tcsym.display.progress import Progress
         from tcsym.network.plan import known_bounds
         from tcsym.strategy import resolve_strategy
 
@@ -316,9 +317,13 @@ class Serving:
         is_own = strategy is None and not constants
         table = self.dispatcher.table if is_own else None
         settings = given.target, given.options, most, targets, chosen, table
-        if constants:
-            return export(path, constants_of(self.planned(bounds), constants), *settings)
-        return export(path, without_constants(self.plan), *settings)
+        with Progress(f"export {self.program.name}"):
+            own = (
+                constants_of(self.planned(bounds), constants)
+                if constants
+                else without_constants(self.plan)
+            )
+            return export(path, own, *settings)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""

@@ -79,6 +79,6 @@ def _made(plan: Plan, step: Step) -> MadeStep:
     fixed = dict(zip(plan.call.sizes, plan.call.initial))
     declared: Mapping[str, int] = {n: v for n in step.program.sizes if (v := fixed[n]) is not None}
     call = plan_call(step.program, declared, frozenset(), plan.target)
-    making = Making(call, plan.target, plan.options, Counters())
+    making = Making(call, plan.target, plan.options, Counters(), is_step=True)
     places = tuple(plan.call.sizes.index(n) for n in step.program.sizes)
     return MadeStep(step, call, Policy(making).first(), making.wide(), places)

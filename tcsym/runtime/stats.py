@@ -171,6 +171,11 @@ class Stats:
         names = ("compilations", "cache_hits", "evictions", "variants", "decisions", "failures")
         return f"Stats({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
 
+    def _repr_html_(self) -> str:
+        from tcsym.runtime.stats_html import stats_html
+
+        return stats_html(self)
+
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]
         if self.evictions:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.errors import TCError, TCWarning
+from tcsym.errors import OptionError, TCError, TCWarning
 from tcsym.ir.compiled import BINDING, LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_VARIANTS = 4
 Layouts = tuple[Layout, ...]
+Demand = Literal["required", "told", "free"]
 Asked = tuple[Sequence[View], tuple[int, ...]]  # arguments and sizes of a call
 
 _compiling = threading.RLock()
@@ -117,7 +118,8 @@ class Variant(Struct, frozen=True):
 
 
 class Variants:
-    """All variants of one kernel. is_asked: a user has asked for the options, not a search."""
+    """All variants of one kernel. plans: those that options ask for in vain are an error (where
+    arguments are dense: others are offered fewer), or told, or, as a search found them, neither."""
 
     def __init__(
         self,
@@ -128,11 +130,11 @@ class Variants:
         stats: Counters,
         context: Context = (),
         wide: bool = False,
-        is_asked: bool = True,
+        plans: Demand = "required",
     ) -> None:
         self.plan = plan
         self.wide = wide
-        self.is_asked = is_asked
+        self.plans = plans
         self.target_name = target_name
         self.options = options
         self.fixed = fixed
@@ -237,7 +239,7 @@ class Variants:
             self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
-            self._warn(found)
+            self.require_plans(layouts, found)
             self.stats.note(layouts, found)
             return self._loaded(layouts, found)
         return self._begun(target, layouts, whole, asked)
@@ -251,7 +253,7 @@ class Variants:
         begun = begin_program(self.plan.program, target, *given, whole=whole, wide=self.wide)
         if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
             begun = begin_program(self.plan.program, target, *given, whole=True)
-        self._warn(begun.compiled())
+        self.require_plans(layouts, begun.compiled())
         noted = [self.stats.note(layouts, begun.compiled())]
 
         def grown(compiled: Compiled, is_all: bool) -> None:
@@ -264,9 +266,13 @@ class Variants:
             kernel.whole()  # a call that lacks some of it would have to be begun again
         return self.variant_of(layouts, kernel.compiled, kernel)
 
-    def _warn(self, compiled: Compiled) -> None:
-        """Of what options ask for in vain, also where the code was kept."""
-        for text in compiled.warnings if self.is_asked else ():
+    def require_plans(self, layouts: Layouts, compiled: Compiled) -> None:
+        """Nothing is asked for in vain, also where the code was kept. Errors: OptionError."""
+        if self.plans == "free" or not compiled.warnings:
+            return
+        if self.plans == "required" and layouts == self.dense:
+            raise OptionError("; ".join(compiled.warnings))
+        for text in compiled.warnings:
             warnings.warn(TCWarning("plan", TCError(text)), stacklevel=3)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:

@@ -10,7 +10,7 @@ m:
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from tcsym.index.expr import FALSE, TRUE, Condition
 from tcsym.index.text import condition_text
@@ -31,13 +31,12 @@ def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
 
 
 def choices_lines(
-    record: Iterable[Choice | Note], sizes: Iterable[str], given: Mapping[str, int]
+    record: Iterable[Choice | Note], sizes: Iterable[str], known: Ranges
 ) -> list[Line]:
-    """The lines of that text, with whether they may serve where some sizes are given."""
+    """The lines of that text, with whether they may serve where sizes lie in such ranges."""
     some = dict.fromkeys(sizes, Interval(0, None))  # none is negative
     simpler = with_conditions(record, lambda c: simplified_condition(c, some))
-    known = {**some, **{name: Interval(value, value) for name, value in given.items()}}
-    return list(_nests(simpler, "", known, True))
+    return list(_nests(simpler, "", {**some, **known}, True))
 
 
 def _nests(

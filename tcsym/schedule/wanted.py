@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that options ask for by name: whether there is such a plan, and who is offered it.
-
-A plan that is offered to no nest is no error, as one text may have several defs: it is told.
-"""
+"""Plans that options ask for by name: whether there is such a plan, and who is offered it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, get_args
@@ -33,20 +30,34 @@ def require_plans(options: Options) -> None:
             )
 
 
-def unmet(options: Options, offered: Offered) -> tuple[str, ...]:
-    """What to tell of each wanted plan that no nest is offered."""
-    names = dict.fromkeys(name for found in offered.values() for name in found)
-    known = {*names, *(name.partition(":")[0] for name in names)}
-    missing = [name for name in options.plans if name not in known]
-    return tuple(_told(name, offered, list(names)) for name in missing)
+def unmet(
+    options: Options, offered: Offered, nests: Sequence[Offered], has_all: bool = True
+) -> tuple[str, ...]:
+    """What to tell of each wanted plan that is not offered, to no nest or to the one that shall
+    have it, and of values for nests that there are none of.
+
+    nests: what each of them is offered; all of them, if it has_all.
+    """
+    told = [] if _has(offered, options.plan) else [f"no nest {_told(options.plan, offered)}"]
+    for k, name, value in options.nests:
+        if k >= len(nests) and has_all:
+            told.append(f"there is no nest {k} for option `nests`, of {len(nests)} from 0 on")
+        elif k < len(nests) and name == "plan" and not _has(nests[k], str(value)):
+            told.append(f"nest {k} {_told(str(value), nests[k], 'not ')}")
+    return tuple(dict.fromkeys(told))
 
 
-def _told(name: str, offered: Offered, names: list[str]) -> str:
+def _has(offered: Offered, plan: str) -> bool:
+    names = {name for found in offered.values() for name in found}
+    return not plan or plan in names | {name.partition(":")[0] for name in names}
+
+
+def _told(plan: str, offered: Offered, no: str = "") -> str:
     nests = [f"{nest}: {', '.join(dict.fromkeys(found))}" for nest, found in offered.items()]
-    close = get_close_matches(name, names, 1)
+    close = get_close_matches(plan, [name for found in offered.values() for name in found], 1)
     meant = f"; did you mean `{close[0]}`?" if close else ""
     listed = f"; offered are {'; '.join(nests)}" if nests else ""
-    return f"no nest is offered the plan {name!r}, so sizes choose{meant}{listed}"
+    return f"is {no}offered the plan {plan!r}{meant}{listed}"
 
 
 def offered_in(choices: Iterable[Choice | Note]) -> Offered:

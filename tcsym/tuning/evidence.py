@@ -16,9 +16,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tcsym.tuning.timing import Ratio
+from tcsym.tuning.timing import NORMAL_95, Ratio
 
-NORMAL_95 = 1.96
 LEAST_ROUNDS = 6  # with fewer, no interval of the sign test has 95 %
 NOISY = (
     0.05  # logarithm of the ratio between copies of the default, above which nothing is believed

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from tcsym.display.progress import Progress
 from tcsym.errors import OptionError, TargetError, TCError
 from tcsym.frontend.program import Program
 from tcsym.index.expr import FALSE, Condition
@@ -37,7 +38,6 @@ from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import MANY, Between, Costs, learn_tree, prove_partition
 from tcsym.tuning.least_time import least_seconds
-from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.rank import rank
 from tcsym.tuning.refine import simplified
@@ -171,7 +171,7 @@ class _Tuning:
 
     def run(self) -> TuningReport:
         request = self.request
-        with Progress(request.program.name, request.progress) as self.progress:
+        with Progress(f"tune {request.program.name}", request.progress) as self.progress:
             try:
                 self.race = self._race()
                 space = self.beside.submit(_space_of, request.program, request.target)
@@ -484,9 +484,8 @@ class _Tuning:
         failed = sum(a.state == "failed" for a in attempts)
         share = min(1.0, self.budget.used(len(attempts)))
         gain = math.exp(-self.incumbent.cost(self.weights)[0])
-        text = str(self.incumbent.options)
-        n = len(attempts)
-        self.progress.show(Snapshot(share, n, failed, gain, self.budget.elapsed, text))
+        told = f"{len(attempts)} trials, {failed} failed, {gain:.2f}x: {self.incumbent.options}"
+        self.progress.tell(told, share)
 
     def _note(self, attempts: Sequence[Attempt]) -> None:
         self.trials.note(attempts, self.budget.elapsed)

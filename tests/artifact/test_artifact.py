@@ -55,6 +55,8 @@ def test_a_folder_has_a_library_a_header_and_a_manifest(mlp: Path) -> None:
     assert manifest["sizes"] == ["B", "K", "N"] and manifest["bounds"] == {"B": 8}
     assert [x["name"] for x in manifest["levels"]] == ["avx2", "novector"]
     assert manifest["outputs"] == [{"name": "Y", "type": "float32", "shape": ["B", "N"]}]
+    signature = tcsym.define(MLP).signature
+    assert repr(tcsym.load(mlp)) == f"<tcsym artifact {signature}>"
 
 
 def test_results_are_those_of_the_kernel_at_all_sizes(mlp: Path) -> None:

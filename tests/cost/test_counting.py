@@ -75,3 +75,9 @@ def test_no_elements_take_next_to_no_time() -> None:
 
 def test_one_size_without_any_name() -> None:
     assert _estimated("def f(float(4) A) -> (B) { B(i) = A(i) + 1 }").shape == (1,)
+
+
+def test_of_a_loop_at_a_position_one_iteration_runs() -> None:
+    text = "def f(float(V,D) W, int32(N) I) -> (Y) { Y(n,d) = W(I(n),d) }"
+    few, many = _estimated(text, V=[50, 5000], N=[40, 40], D=[64, 64])
+    assert few == many

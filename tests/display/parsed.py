@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-_VOID = {"br", "hr", "img", "circle", "rect", "line", "path"}
+_VOID = {"br", "hr", "img"}
 
 
 class Page(HTMLParser):
@@ -36,7 +36,7 @@ class Page(HTMLParser):
         page.close()
         assert not page.open, page.open
         for text in page.paragraphs:
-            if "left out" in text:
+            if " left out here" in text:
                 page.left_out = int(text.split()[0])
         return page
 

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 
 import pytest
@@ -21,6 +18,7 @@ from tcsym.display.explained import Explanation
 from tcsym.display.folded import MOST, folded
 from tcsym.display.lexer import LoopLexer
 from tests.display.parsed import Page
+from tests.display.terminal import on_terminal
 
 MLP = """
 def mlp(float(B,K) X, float(K,N) W, float(N) b) -> (Y) {
@@ -57,7 +55,7 @@ def test_html_holds_the_text(stage: str, explanations: dict[str, Explanation]) -
     shown = [line.lstrip() for line in page.lines]
     if page.left_out:
         assert lines[: len(shown)] == shown and page.left_out == len(lines) - len(shown)
-        assert "print" in page.paragraphs[0]
+        assert "print shows" in page.paragraphs[0]
     else:
         assert lines == shown and not page.paragraphs
     assert len(text._repr_html_()) < 7 * MOST
@@ -121,6 +119,13 @@ def test_colours_are_those_of_the_lexer(explanations: dict[str, Explanation]) ->
     assert '<span class="k">serial</span>' in html and '<span class="t">float32</span>' in html
 
 
+def test_words_of_plans_are_no_keywords() -> None:
+    text = "i:\n  if N >= 4: left to another kernel, for few in by\n  else: rows\n"
+    kinds = {piece: kind for kind, piece in pieces(text, "plan")}
+    assert kinds["if"] == kinds["else"] == "k" and kinds["4"] == "n"
+    assert not any(kinds[word] for word in ("kernel", "for", "in", "by", "rows"))
+
+
 def test_loops_have_no_characters_that_the_lexer_does_not_know(
     explanations: dict[str, Explanation],
 ) -> None:
@@ -136,29 +141,6 @@ def test_rows_are_lines() -> None:
     text = 'a  # "\n\n/* x\ny */\nz'
     for stage in ALL:
         assert ["".join(x for _, x in row) for row in rows(text, stage)] == text.split("\n")
-
-
-def on_terminal(code: str, **env: str) -> str:
-    """What a program writes on a terminal."""
-    ours, its = pty.openpty()
-    known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    known |= {"TERM": "xterm-256color"} | env
-    with subprocess.Popen([sys.executable, "-c", code], stdout=its, env=known) as child:
-        os.close(its)
-        written = b"".join(_until_closed(ours))
-        assert child.wait() == 0
-    os.close(ours)
-    return written.decode().replace("\r\n", "\n")
-
-
-def _until_closed(fd: int) -> Iterator[bytes]:
-    while True:
-        try:
-            if not (part := os.read(fd, 65536)):
-                return
-        except OSError:  # the other end is closed
-            return
-        yield part
 
 
 SHOWING = """

@@ -80,6 +80,13 @@ def test_it_says_what_it_leaves_out() -> None:
     assert "1 place outside of other axes not drawn" in told
 
 
+def test_of_many_statements_the_first_are_shown() -> None:
+    p = Picture("What", tuple(f"Y(i) = {k}" for k in range(11)), (tensor((2,), reads={0: 1}),))
+    assert "Y(i) = 7" in texts(p) and "Y(i) = 8" not in texts(p)
+    assert "and 3 statements more" in texts(p)
+    assert len(p.statements) == 11
+
+
 def test_all_ranks_are_drawn() -> None:
     for shape, cells in (((), 1), ((4,), 4), ((2, 3), 6), ((2, 2, 3), 12), ((2, 1, 2, 3), 12)):
         p = Picture("What", (), (tensor(shape, reads={(0,) * len(shape): 2}),))

@@ -21,7 +21,7 @@ from tcsym.sizes.dims import Dim
 from tcsym.target.names import resolve_target
 from tests.fuzz.layouts import relaid
 from tests.fuzz.model import Case, Sizes, has_far
-from tests.fuzz.thresholds import random_options
+from tests.fuzz.plans import options_of
 
 
 class Stale(Exception):
@@ -49,7 +49,7 @@ def _settings(case: Case, sizes: Sizes) -> tuple[Setting, Setting]:
     every = [
         Setting({}, rng.choice(("rows", "transposed", "reversed"))),
         Setting({"target": "cpu:avx2"}),
-        Setting({"options": random_options(rng)}),
+        Setting({"options": options_of(case, rng, "cpu", "never", {})}),
     ]
     if at:
         every += [

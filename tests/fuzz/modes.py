@@ -11,15 +11,14 @@ import random
 from math import gcd
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from tcsym.kernel.definition import define
 from tcsym.options import Options
 from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.calls import WithConstants
 from tests.fuzz.model import Case, Sizes, has_far
-from tests.fuzz.thresholds import TARGETS, random_options
+from tests.fuzz.plans import options_of
+from tests.fuzz.thresholds import TARGETS
 from tests.fuzz.updates import in_place
 
 # how often each is drawn. Loops in Python cost least, by drawn options and thresholds.
@@ -92,8 +91,9 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
     elif mode == "options" or mode == "thresholds":
         rng, bind = random.Random(case.seed), drawn_binding(case)
-        drawn = replace(random_options(rng), bind=bind)
-        options |= {"options": drawn, "target": rng.choice(TARGETS)}
+        target = rng.choice(TARGETS)
+        drawn = options_of(case, rng, target, bind, sizes if bind != "never" else {})
+        options |= {"options": drawn, "target": target}
         options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)

@@ -101,15 +101,20 @@ REFUSED = [
     ("Y(0, h)", tc.TCSyntaxError, "element:1:5: `h` is no subscript", "ranges of them"),
     ("Z(0, 1)", tc.TCNameError, "element:1:1: `conv` has no tensor `Z`", "writes `Y`, `big`"),
     ("F(0, 1)", tc.TCNameError, "`F` is an argument, which nothing writes", "it writes `Y`"),
-    ("Y(0)", tc.RankError, "element:1:1: `Y` has rank 2 but 1 subscripts are given", "Y(0, 1:3"),
+    (
+        "Y(0)",
+        tc.RankError,
+        "element:1:1: `Y` has rank 2, and the number of subscripts given is 1",
+        "Y(0, 1:3",
+    ),
     (
         "Y(0, 5)",
         tc.BoundsError,
-        "element:1:6: `5` is outside of `Y`, whose size is 5 on axis 1",
+        "element:1:6: `5` is no element of `Y`, whose size is 5 on axis 1",
         "hint: say 0 to 4",
     ),
-    ("Y(-1, 0)", tc.BoundsError, "element:1:3: `-1` is outside of `Y`", "say 0 to 3"),
-    ("Y(2:9, 0)", tc.BoundsError, "element:1:3: `2:9` is outside", "say 0 to 3"),
+    ("Y(-1, 0)", tc.BoundsError, "element:1:3: `-1` is no element of `Y`", "say 0 to 3"),
+    ("Y(2:9, 0)", tc.BoundsError, "element:1:3: `2:9` is no element", "say 0 to 3"),
 ]
 
 
@@ -119,6 +124,18 @@ def test_elements_that_are_none(element: str, error: Any, message: str, hint: st
         conv().picture(element, **SIZES)
     assert message in str(caught.value) and hint in str(caught.value)
     assert f"    {element}\n    " in str(caught.value) and "^" in str(caught.value)
+
+
+def test_an_element_is_a_text() -> None:
+    with pytest.raises(tc.CallError, match=r"an element is a text, not ndarray(?s:.*)behind it"):
+        conv().picture(np.ones(3))  # type: ignore[arg-type]
+
+
+def test_other_statements_may_need_data() -> None:
+    text = "def f(float(N) x, int32(N) id) -> (Y, Z) { Y(i) = x(i)\n Z(i) = x(id(i)-1) }"
+    with pytest.raises(tc.BoundsError, match="hint: what is given as a shape is zeros here: x, id"):
+        tc.define(text)["f"].picture("Y(0)", N=3)
+    assert tc.define(text)["f"].picture("Y(0)", (3,), np.array([1, 2, 3], np.int32)).reads["x"][0]
 
 
 def test_statements_that_are_none() -> None:

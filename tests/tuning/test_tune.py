@@ -482,7 +482,7 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
         kernel.options_for(M=1, N=1)
 
 
-def test_report_prints_and_plots(tmp_path: Path) -> None:
+def test_report_prints_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tune.tune(request(30, executor=Modelled(fast_rows)))
     text = str(report)
     assert "times as fast as the default" in text
@@ -493,21 +493,23 @@ def test_report_prints_and_plots(tmp_path: Path) -> None:
     assert str(report.trials[0]).startswith("defaults: measured, 1.000 times as fast at ")
     gains = [gain for _, gain in report.convergence()]
     assert gains == sorted(gains)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        with pytest.raises(TCError, match="matplotlib"):
-            report.plot(str(tmp_path / "picture.png"))
-    else:
-        report.plot(str(tmp_path / "picture.png"))
-        assert (tmp_path / "picture.png").stat().st_size > 1000
+    figure = report.plot(str(tmp_path / "picture.png"))
+    assert (tmp_path / "picture.png").stat().st_size > 1000
+    assert figure.axes[0].get_title() == report.plot().axes[0].get_title() == report.name
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(TCError, match="matplotlib"):
+        report.plot()
 
 
-def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    tune.tune(request(20, executor=Modelled(fast_rows), progress=True))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines
-    assert "trials" in lines[0]
+def test_progress_tells_trials_and_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[str, float | None]]()
+    monkeypatch.setattr(tune.Progress, "tell", lambda self, *state: told.append(state))
+    report = tune.tune(request(20, executor=Modelled(fast_rows), progress=True))
+    assert len(told) > 1 and told[0][0].startswith("1 trials, 0 failed, 1.00x: defaults")
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
+    counts = [int(state.split()[0]) for state, _ in told]
+    assert counts == sorted(counts) and counts[-1] <= len(report.trials)
 
 
 @pytest.mark.parametrize(

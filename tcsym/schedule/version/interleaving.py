@@ -254,6 +254,13 @@ def interleaving_pays(
     return all_of((ge(products, lanes), *rows, copies_fit(kernel, x, setting), shorter))
 
 
+def lanes_full(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Condition:
+    """There are iterations for all lanes and rows for a tile: what `Interleave` needs."""
+    band = band_of(find_loop(kernel.body, nest))
+    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), x.height),)
+    return all_of((ge(extent(band.loop(x.loop)), setting.lanes(kernel, band.body)), *rows))
+
+
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
     """The copies stay in the cache."""
     most = setting.machine.level("l2").bytes * 8 // (CACHE_PART * setting.machine.vector_bits)
