@@ -36,7 +36,7 @@ def free_call(plan: Plan, known: dict[str, Dim | int]) -> CallPlan:
         ),
     )
     made = plan_call(header, declared_of(call) | known, call.foreign_sizes, plan.target)
-    return replace(made, fixed_where=TOLD)
+    return replace(made, fixed_where=TOLD, limits=call.limits)  # they are of what reads constants
 
 
 def known_call(plan: Plan, known: dict[str, Dim | int]) -> CallPlan:

@@ -71,6 +71,21 @@ def test_results_are_the_sessions_at_all_sizes(stored: Path, open_: Path) -> Non
             np.testing.assert_array_equal(loaded(x), session(x))
 
 
+@pytest.mark.parametrize("weights", ["X", "w"])
+def test_constants_may_be_read_under_guards(tmp_path: Path, weights: str) -> None:
+    """Limits of a call are those of code that reads constants: calls are not given these."""
+    text = """def causal(float(N) X, float(K) w) -> (Y) {
+        Y(i) +=! i >= k ? X(i - k) * w(k) : 0.0 where i in 0:N
+    }"""
+    kernel, given = tcsym.define(text, target="cpu:avx2"), {"X": _random(9), "w": _random(3)}
+    want = kernel.reference(**given)
+    constants = {weights: given.pop(weights)}
+    served = tcsym.load(kernel.export(tmp_path / "causal", constants=constants))
+    np.testing.assert_allclose(served(**given), want, 1e-5, 1e-5)
+    session = kernel.plan().session(constants=constants)
+    np.testing.assert_allclose(session(**given), want, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("folder", ["stored", "open_"])
 def test_calls_with_constants_enter_native_code(
     folder: str, request: pytest.FixtureRequest
