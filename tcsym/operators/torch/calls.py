@@ -18,7 +18,7 @@ from tcsym.operators.called import Called
 from tcsym.operators.shapes import given_sizes
 from tcsym.operators.torch.operator import operator_of
 from tcsym.operators.torch.scalars import as_tensor, fits, is_number
-from tcsym.runtime.arguments import match_arguments, separated
+from tcsym.runtime.arguments import bind, match_arguments, separated, together
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
@@ -59,7 +59,11 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
     wrapped = any(stands_for_another(x, torch) for x in tensors)
     is_operator = wrapped or is_watched() or _is_cast(plan, given)
-    if not (is_operator or is_recorded) or any(x is None for x in arguments):
+    if not (is_operator or is_recorded):
+        return NotImplemented
+    if any(x is None for x in arguments):
+        with torch.no_grad():  # what is wrong with one of them is said before what is not recorded
+            bind(plan, together(plan, given), sizes)
         return NotImplemented
     made = operator_of(kernel)
     kinds = transforms()

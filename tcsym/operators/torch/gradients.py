@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
+from operator import and_, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +50,7 @@ class Recorder:
 
     def _recording(self, needs: tuple[bool, ...]) -> Callable[..., Any]:
         """What calls in which these inputs need a gradient are recorded by."""
+        needs = tuple(map(and_, needs, self._floating))  # the call refuses others by their types
         kernel, made = self.kernel, backward_of(self.kernel, needs, saving=True)
         if made.kernel is None:  # there is nothing to record
             names = kernel.program.free_sizes
