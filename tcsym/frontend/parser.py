@@ -70,7 +70,8 @@ def _token_error(token: Token, expected: set[str], text: str) -> TCSyntaxError:
     found = "end of input" if at_end else _found(token)
     before = "" if at_end else text[: token.start_pos].rstrip()
     hint = FILE_HINT.format(text.strip()) if is_file_name(text) else ""
-    hint = hint or token_hint(token, before, expected)
+    behind = "" if at_end else text[token.end_pos :].lstrip()
+    hint = hint or token_hint(token, before, behind, expected)
     return TCSyntaxError(
         f"unexpected {found}, expected {_expected(expected)}", span=span, hint=hint
     )

@@ -68,7 +68,10 @@ def given_settings(
 def checked_options(options: object) -> Options:
     """Errors: OptionError."""
     if not isinstance(options, Options):
-        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
+        hint = "write `tcsym.Options(pack=False)`, or `tcsym.Options(**options)` for a dict"
+        raise OptionError(
+            f"`options` is {type(options).__name__}, expected tcsym.Options", hint=hint
+        )
     if options.plans:
         from tcsym.schedule.wanted import require_plans  # loads what compiles
 

@@ -93,7 +93,8 @@ def __getattr__(name: str) -> Kernel:
     try:
         kernel = load(name)
     except OptionError as error:
-        raise AttributeError(f"module 'tcsym.library' has no kernel `{name}`") from error
+        message = f"module 'tcsym.library' has no kernel `{name}`: {error.hint}"
+        raise AttributeError(message) from error
     globals()[name] = kernel
     return kernel
 

@@ -211,10 +211,8 @@ class TuningReport(Struct):
         if self.stopped == "unmeasured":
             best = [str(x) for x in self.ranked[: 2 * _SHOWN]]
             return "\n".join([f"{self.name}:", self._counts(), *self.notes, *best])
-        low, high = self.interval
         lines = [
-            f"{self.name}: {self.gain:.3f} times as fast as the default"
-            f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
+            f"{self.name}: {self.gained()}, {self.seconds:.1f} s, stopped: {self.stopped}",
             self._counts(),
             *self._short(),
             *self.notes,
@@ -228,6 +226,13 @@ class TuningReport(Struct):
         if len(failures) > _SHOWN:
             lines.append(f"… and {len(failures) - _SHOWN} more failures in `trials`")
         return "\n".join([*lines, *self._unkept()])
+
+    def gained(self) -> str:
+        """The gain, in words."""
+        if not self.confirmed:
+            return "nothing was compared with the default, which stays"
+        low, high = self.interval
+        return f"{self.gain:.3f} times as fast as the default (95 %: {low:.3f} to {high:.3f})"
 
     def _counts(self) -> str:
         if self.stopped == "unmeasured":
@@ -264,6 +269,8 @@ class TuningReport(Struct):
         return [text]
 
     def _table(self) -> list[str]:
+        if not self.confirmed:
+            return []
         rows = [(*self.sizes, "time", "gain", "+-", "options")]
         for values, ratio in self.confirmed.items():
             gain, error = ratio.gain

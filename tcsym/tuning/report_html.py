@@ -24,11 +24,7 @@ def report_html(report: TuningReport, words: Sequence[str]) -> str:
     told = "".join(map(paragraph, words))
     if report.stopped == "unmeasured":
         return framed(report.name, "", told, _ranked(report))
-    low, high = report.interval
-    head = (
-        f"{report.gain:.3f} times as fast as the default (95 %: {low:.3f} to {high:.3f})"
-        f" · {report.seconds:.1f} s, stopped: {report.stopped}"
-    )
+    head = f"{report.gained()} · {report.seconds:.1f} s, stopped: {report.stopped}"
     regions = regions_of(report.tree)
     return framed(
         report.name,

@@ -256,6 +256,11 @@ def test_a_product_of_indices_is_no_stride() -> None:
         ("A(i) + inf", "`inf` is written `INFINITY`"),
         ("not A(i)", "`not p` is written `!(p)`"),
         ("X(i, ...)", "every index has a name"),
+        ("X(i, :)", "all of a dimension is"),
+        ("X.T(i, j)", "tensors have no attributes: a transpose is `X(j,i)`"),
+        ("A(i) where A(i) > 0", "a range is written"),
+        ("A(i) where i > 0", "a range is written"),
+        ("A(i) > 0 ? A(i)", "a choice has a value for either case"),
         ("0 <= A(i) < 1 ? 1.0 : 0.0", "comparisons do not chain"),
         ("A(i) where i = 0:N", "a range is written"),
         ("A(i) where 0 <= i < N", "a range is written"),
@@ -266,7 +271,16 @@ def test_a_product_of_indices_is_no_stride() -> None:
     ],
 )
 def test_what_other_languages_write(value: str, hint: str) -> None:
-    assert in_statement(value).hint.startswith(hint)
+    found = in_statement(value)
+    assert found.hint.startswith(hint)
+    require_snippets_compile(found.hint)
+
+
+@pytest.mark.parametrize("body", [":\n  Y(i) = X(i)", " { Y(i) = X(i) }"])
+def test_a_def_without_results(body: str) -> None:
+    found = error(f"def f(float(N) X){body}")
+    assert found.hint.startswith("results are named behind the parameters")
+    require_snippets_compile(found.hint)
 
 
 def test_arithmetic_in_the_shape_of_a_parameter() -> None:
@@ -313,9 +327,10 @@ def test_a_call_before_an_assignment_is_two_statements() -> None:
     )
 
 
+@pytest.mark.parametrize("before", ["", "Y(i) = A(i) ", "Y(i) = A(i)\n"])
 @pytest.mark.parametrize("op", ["-=!", "-=", "/=!", "|=!", "&&=", "||=!", "%="])
-def test_operators_that_reduce_nothing(op: str) -> None:
-    found = in_statement_of(f"Y(i) {op} X(i,j)")
+def test_operators_that_reduce_nothing(op: str, before: str) -> None:
+    found = in_statement_of(f"{before}Y(i) {op} X(i,j)")
     assert found.kind == "syntax" and found.hint.startswith("reductions are `+=`, `*=`, `min=`")
 
 
