@@ -17,7 +17,6 @@ from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
-from tcsym.schedule.ahead.prefetch_gathers import prefetch_gathers
 from tcsym.schedule.ahead.prefetch_rows import prefetch_rows
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
@@ -152,7 +151,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     if machine.vector_bits:
-        kernel = _verified(prefetch_gathers(prefetch_rows(kernel, machine), machine))
+        kernel = _verified(prefetch_rows(kernel, machine))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:

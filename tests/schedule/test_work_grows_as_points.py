@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from tcsym.compiler import Lowering, analyse
+from tcsym.cost.counting import nanoseconds
 from tcsym.ir.loops import THREADS, Kernel
 from tcsym.options import Options
-from tcsym.schedule.estimate import estimated
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.target import Target
@@ -81,7 +81,7 @@ def test_work_grows_as_points(text: str, target: str) -> None:
             grown = [{**base, name: base[name] * k} for k in GROWN]
             sizes = {n: np.array([s[n] for s in grown]) for n in program.sizes}
             points = np.prod([sizes[n] for n in program.sizes], axis=0)
-            work = estimated(mapped, chosen.machine, {**sizes, THREADS: threads}) / points
+            work = nanoseconds(mapped, chosen.machine, {**sizes, THREADS: threads}) / points
             rises = np.log2(work[1:] / work[:-1]) > RISE
             lasting = rises[2:] & rises[1:-1] & rises[:-2]
             assert not lasting.any(), f"{name} from {base}: {work.round(1)}"
@@ -120,12 +120,12 @@ def test_work_of_every_version_grows_as_points(text: str, target: str) -> None:
     base = {n: 64 if n == "B" else rng.choice(FEW_OR_MANY) for n in program.sizes}
     threads = np.full(len(FIVEFOLD), rng.choice(SOME_THREADS))
     grown = {name: fivefold(base, name) for name in base}
-    plain = {name: estimated(naive, chosen.machine, sizes) for name, sizes in grown.items()}
+    plain = {name: nanoseconds(naive, chosen.machine, sizes) for name, sizes in grown.items()}
     for options in versions(naive, chosen):
         mapped = map_cpu(naive, chosen.machine, options, whole=True)
         for name, sizes in grown.items() if not mapped.warnings else ():
             given = {**sizes, THREADS: threads}
-            work = estimated(mapped.kernel, chosen.machine, given) / plain[name]
+            work = nanoseconds(mapped.kernel, chosen.machine, given) / plain[name]
             rises = work[1:] / work[:-1] > MOST_RISE
             told = f"{options}: {name} from {base}: {work.round(3)}"
             assert not (rises[1:] & rises[:-1]).any(), told

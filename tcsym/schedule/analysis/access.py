@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read, is_position_name
-from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
+from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, of_atom, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
@@ -113,27 +114,6 @@ def value_variables(v: Value) -> frozenset[str]:
 def subscript_variables(subscripts: Subscripts) -> frozenset[str]:
     parts = (s.variables() if isinstance(s, Index) else value_variables(s) for s in subscripts)
     return frozenset[str]().union(*parts)
-
-
-def linear_coefficient(e: Index, variable: str) -> Index | None:
-    """c with e = c * variable + rest, neither c nor rest using it; None if there is none."""
-    total = ZERO
-    for atom, c in e.terms:
-        single = of_atom(atom)
-        if variable not in single.variables():
-            continue
-        if atom == variable:
-            total = total + c
-        elif isinstance(atom, Product) and atom.factors.count(variable) == 1:
-            rest = ONE
-            for f in atom.factors:
-                rest = rest if f == variable else rest * of_atom(f)
-            if variable in rest.variables():
-                return None
-            total = total + rest * c
-        else:
-            return None
-    return total
 
 
 def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:

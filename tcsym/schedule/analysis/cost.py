@@ -20,8 +20,10 @@ from math import prod
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.cost.statements import Copies, function_cycles, is_copied
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, Max, Min, floordiv, index, maximum, minimum
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, relax, trip_bound
 from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
@@ -45,7 +47,6 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children, walk
-from tcsym.schedule.analysis.access import linear_coefficient
 from tcsym.target.machine import Machine
 from tcsym.trees import fold
 from tcsym.types import DType
@@ -58,41 +59,16 @@ _LANE = 40  # of a gather
 _NEAR = 4  # elements between lanes that are loaded in rows
 _DIVISION, _INTEGER_DIVISION, _CONVERSION, _ACROSS = 48, 128, 16, 96
 TRANSPOSED = 6  # an element
-_FUNCTION = 2000  # any other
-_FUNCTIONS = {
-    name: cost
-    for cost, names in (
-        (8, "fabs fmin fmax fma floor ceil trunc round copysign fdim pack"),
-        (64, "fdivide sqrt rsqrt"),
-        (180, "exp exp2 tanh logb"),
-        (600, "log erf sin cos tan exp10 cbrt rcbrt sinpi cospi"),
-        (600, "rhypot norm3d rnorm3d norm4d rnorm4d"),
-        (7000, "erfinv erfcinv normcdfinv"),
-        (8000, "lgamma atan2 y0 y1 tgamma"),
-    )
-    for name in names.split()
-}
+_LANE_BY_LANE = 2000  # a function from here on is called for each lane, of any type
 
 
 def function_cost(name: str) -> int:
-    return _FUNCTIONS.get(name, _FUNCTION)
+    return round(function_cycles(name) * PER_CYCLE)
 
 
 def is_light(function: str) -> bool:
     """An instruction or two."""
     return function_cost(function) <= PLAIN
-
-
-class Copies(Struct, frozen=True):
-    """An unrolled or vector loop around a statement."""
-
-    variable: str
-    count: int
-    are_lanes: bool
-
-    @staticmethod
-    def of(loop: Loop) -> Copies:
-        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
 
 
 class Costs(Struct, frozen=True):
@@ -268,7 +244,7 @@ class _Instructions(Struct, frozen=True):
                 return _CONVERSION
             case Call(function):
                 weight = function_cost(function)
-                return weight * wide if PLAIN < weight < _FUNCTION else weight
+                return weight * wide if PLAIN < weight < _LANE_BY_LANE else weight
             case _:
                 return PLAIN
 
@@ -294,12 +270,6 @@ class _Instructions(Struct, frozen=True):
         lanes = max(1, self.costs.vector_bytes // dtype.bytes)
         own = [x for x in self.tile if x.variable in used]
         return prod(-(-x.count // lanes) if x.are_lanes else x.count for x in own)
-
-
-def is_copied(loop: Loop) -> bool:
-    """Its iterations become copies of the same instructions: no other loop is inside."""
-    inside = (x for x, _ in walk(loop) if isinstance(x, Loop))
-    return all(x.kind in ("vector", "unrolled") for x in inside)
 
 
 def _variables(subscripts: Iterable[object]) -> frozenset[str]:

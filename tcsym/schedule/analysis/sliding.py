@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcsym.index.expr import ZERO, Index
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads
-from tcsym.schedule.analysis.access import linear_coefficient
 
 
 def slides(s: object, moving: str, window: Iterable[Loop]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import Compare, Read
 from tcsym.index.expr import ONE, ZERO, Index
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, Verify, value_dtype
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.schedule.analysis.access import (
@@ -13,7 +14,6 @@ from tcsym.schedule.analysis.access import (
     Subscripts,
     accesses,
     is_shared,
-    linear_coefficient,
     offset_stride,
     stride,
     subscript_variables,

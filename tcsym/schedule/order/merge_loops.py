@@ -14,15 +14,11 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, Value, Verify
 from tcsym.ir.traverse import map_node, substitute_node, subvalues, walk
-from tcsym.schedule.analysis.access import (
-    Access,
-    accesses,
-    linear_coefficient,
-    subscript_variables,
-)
+from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.analysis.touched import rewrite_uses, uses_in

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index, all_of, ge
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Value, conditional
 from tcsym.ir.packed import elements_of, packed_run
 from tcsym.ir.traverse import loads, walk
-from tcsym.schedule.analysis.access import linear_coefficient, stride, value_variables
+from tcsym.schedule.analysis.access import stride, value_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names

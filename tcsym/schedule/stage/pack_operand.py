@@ -25,6 +25,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, extent, extent_from
 from tcsym.ir.loops import (
     Branch,
@@ -41,12 +42,7 @@ from tcsym.ir.loops import (
     conditional,
 )
 from tcsym.ir.traverse import loads, map_node, map_value, substitute_value
-from tcsym.schedule.analysis.access import (
-    accesses,
-    linear_coefficient,
-    stride,
-    value_variables,
-)
+from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.loops import (
     conditions_around,
     find_loop,

@@ -11,14 +11,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, Index, maximum
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate, relax
 from tcsym.ir.loops import Buffer, Kernel, Loop
-from tcsym.schedule.analysis.access import (
-    Access,
-    linear_coefficient,
-    subscript_variables,
-)
+from tcsym.schedule.analysis.access import Access, subscript_variables
 from tcsym.schedule.analysis.touched import uses_in
 from tcsym.schedule.storage.contract_storage import is_guarded
 

@@ -9,15 +9,11 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, extent_from
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node
-from tcsym.schedule.analysis.access import (
-    Access,
-    Subscripts,
-    linear_coefficient,
-    value_variables,
-)
+from tcsym.schedule.analysis.access import Access, Subscripts, value_variables
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.touched import rewrite_uses, uses_in
 

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, index, mod, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.access import Access, Subscripts, accesses, linear_coefficient
+from tcsym.schedule.analysis.access import Access, Subscripts, accesses
 from tcsym.schedule.analysis.loops import find_loop
 
 Arms = tuple[tuple[int, bool], ...]
