@@ -168,8 +168,9 @@ def verify(
 ) -> None:
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
-    checks_threads: of a device, with its grid, its threads and what they do together, which takes
-    a tenth of the time of compiling. proves_races: and if threads of a block may race, which isl
+    checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
+    tell; of a device, with its grid, its threads and what they do together, which takes a tenth of
+    the time of compiling. proves_races: and if threads of a block may race, which isl
     may take minutes to say.
     """
     _verify_admitted(kernel, kind)
@@ -187,6 +188,7 @@ def verify(
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
     scope = _Scope(buffers, visible, known, frozenset(), sizes=ranges, private=private)
+    scope = replace(scope, apart=not checks_threads)
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
