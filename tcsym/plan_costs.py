@@ -61,7 +61,7 @@ def alternatives(
 def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mapping[str, int]) -> str:
     """What runs at these sizes and what takes it; then plans that could, with what takes more."""
     found = list(alternatives(kernel, machine, options))
-    counts = [_counts(x.mapped.kernel, machine, sizes) for x in found]
+    counts = [counts_at(x.mapped.kernel, machine, sizes) for x in found]
     prices = prices_of(machine)
     at = ", ".join(f"{name}={value}" for name, value in sizes.items())
     how = "asked for" if options.plans else "chosen by rules"
@@ -79,7 +79,8 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
     return "\n".join(lines) + "\n"
 
 
-def _counts(kernel: Kernel, machine: Machine, sizes: Mapping[str, int]) -> Counts:
+def counts_at(kernel: Kernel, machine: Machine, sizes: Mapping[str, int]) -> Counts:
+    """By `TERMS`, of a call of the mapped kernel."""
     columns = {name: np.array([n], np.int64) for name, n in body_sizes(kernel, sizes).items()}
     return np.asarray(counted(kernel, machine, columns)[0])
 
