@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tcsym.options import Options
     from tcsym.schedule.map_cpu import Mapped
 
+COSTS = "costs"  # of each plan at given sizes, told by `plan_costs`
+
 
 class Modules(Protocol):
     """Code of one kernel, made module by module as calls need it. Not for two threads at once.
@@ -102,7 +104,7 @@ class Backend(Protocol):
 class Cpu:
     """x86-64, by way of LLVM."""
 
-    stages: tuple[str, ...] = ("llvm", "asm")
+    stages: tuple[str, ...] = (COSTS, "llvm", "asm")
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_cpu import map_cpu
@@ -177,6 +179,7 @@ class Twin(Device):
         return super().explain(stage, roll(kernel), target, min_work_per_thread)
 
 
+COSTS = "costs"  # of each plan at given sizes: a stage of processors, told by `plan_costs`
 DEVICE_STAGES = ("cuda", "ptx", "sass")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
+from tcsym.backend import BACKENDS, COSTS, DEVICE_STAGES, Backend, Modules
 from tcsym.display.explained import Explanation
 from tcsym.display.progress import Progress, tell
 from tcsym.errors import OptionError, TargetError
@@ -296,6 +296,8 @@ def explain_stage(
         return Explanation(str(scheduled.tree), stage)
     if stage == "loops":
         return _loops_text(stage, scheduled.kernel, (), sizes or {})
+    if stage == COSTS:
+        return _costs_text(scheduled.kernel, target, options, {**fixed, **(sizes or {})})
     mapped = stages.mapped(scheduled)
     if stage == "plan":
         return _plan_text(mapped, sizes or {})
@@ -317,7 +319,21 @@ def _loops_text(
     return made.after("\n".join(told)) if told else made
 
 
-def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+def _costs_text(
+    kernel: Kernel, target: Target, options: Options, sizes: Mapping[str, int]
+) -> Explanation:
+    from tcsym.plan_costs import costs_text
+
+    missing = [name for name in kernel.sizes if name not in sizes]
+    if missing:
+        example = ", ".join(f"{name}=37" for name in kernel.sizes)
+        told = f"stage `{COSTS}` is of a call, and sizes lack a value: {', '.join(missing)}"
+        raise OptionError(told, hint=f'give all sizes, as `explain("{COSTS}", {example})`')
+    given = {name: sizes[name] for name in kernel.sizes}
+    return Explanation(costs_text(kernel, target.machine, options, given), COSTS)
+
+
+def _plan_text(mapped: Mapped, sizes: Mapping[str, int], costs: Iterable[str] = ()) -> Explanation:
     from tcsym.ir.idle import body_ranges
     from tcsym.schedule.plan_text import choices_lines
 

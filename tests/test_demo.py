@@ -19,6 +19,6 @@ def test_the_last_screen_is_ten_lines_of_loops() -> None:
         "    Y[i, j] = 0   # S0.init",
         "    serial k in 0:K  (reduction)",
         "      Y[i, j] += X[i, k] * W[k, j]   # S0",
-        "    Y[i, j] = fmax(Y[i, j] + b[j], 0.0)   # S1",
+        "    Y[i, j] = max(Y[i, j] + b[j], 0.0)   # S1",
     ]
     assert not any("$" in line for line in lines)

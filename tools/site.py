@@ -9,6 +9,7 @@ and follows changes of docs/. `--check` builds it and looks at every page in a b
 from __future__ import annotations
 
 import argparse
+import html
 import re
 import subprocess
 import sys
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
+_FENCED = re.compile(r"^(```.*?^```$)", re.M | re.S)
+_FIRST_ITEM = re.compile(r"^((?![-*] |[|#<]|\d+\. |\s).+\n)(?=(?:[-*]|1\.) )", re.M)
+_CODE_WITH_BAR = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -31,10 +35,10 @@ def sources() -> Iterator[tuple[str, bytes]]:
     for path in sorted(DOCS.rglob("*")):
         name = path.relative_to(DOCS).as_posix()
         if path.suffix == ".md":
-            yield name, _page(path.read_text()).encode()
+            yield name, site_page(path.read_text()).encode()
         elif path.suffix == ".ipynb":
             text, pictures = page_of(path.read_text(), path.stem)
-            yield f"notebooks/{path.stem}.md", _page(text).encode()
+            yield f"notebooks/{path.stem}.md", site_page(text).encode()
             yield from ((f"notebooks/{file}", content) for file, content in pictures.items())
             yield name, path.read_bytes()
         elif path.is_file():
@@ -43,11 +47,22 @@ def sources() -> Iterator[tuple[str, bytes]]:
     yield "changelog.md", (ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](").encode()
 
 
-def _page(text: str) -> str:
-    """With links to what is a page only here."""
+def site_page(text: str) -> str:
+    """With links to what is a page only here, as Python's Markdown reads it."""
     text = text.replace("](../CHANGELOG.md)", "](changelog.md)")
     text = text.replace(".ipynb)", ".md)")
-    return text.replace("](decisions)", "](decisions/index.md)")
+    text = text.replace("](decisions)", "](decisions/index.md)")
+    pieces = _FENCED.split(text)
+    return "".join(p if k % 2 else _read_as_on_github(p) for k, p in enumerate(pieces))
+
+
+def _read_as_on_github(text: str) -> str:
+    r"""A list may follow a line of text, and `a \| b` in a table is code with a bar."""
+    return _CODE_WITH_BAR.sub(_in_html, _FIRST_ITEM.sub(r"\1\n", text))
+
+
+def _in_html(code: re.Match[str]) -> str:
+    return "<code>" + html.escape(code[1]).replace(r"\|", "&#124;") + "</code>"
 
 
 def _decisions() -> str:

@@ -229,8 +229,8 @@ def show(
 ) -> None:
     """Print one STAGE of the compilation of FILE.
 
-    Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
-    variants.
+    Stages: syntax program ranges scop dependences schedule loops plan mapped costs llvm asm
+    options variants.
 
     \b
     Example: tcsym show mm.tc schedule

@@ -19,6 +19,7 @@ _TITLES = {
     "loops": "loops as scheduled",
     "plan": "plans of the nests",
     "mapped": "mapped loops",
+    "costs": "what plans take",
     "llvm": "LLVM IR",
     "asm": "machine code",
     "cuda": "grids as C++",

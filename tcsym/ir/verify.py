@@ -105,8 +105,9 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only. ranges: of
-        variables. private: of a buffer, loops that all its uses lie in.
+        differ between them. apart: a condition around may hold in one iteration only. sizes: their
+        ranges. around: loops, the outermost first. private: of a buffer, loops that all its uses
+        lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -117,26 +118,33 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
-    ranges: Ranges = {}
+    sizes: Ranges = {}
+    around: tuple[Loop, ...] = ()
     private: Mapping[str, frozenset[str]] = {}
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
-        low = interval(loop.lower, self.ranges).low
-        last = interval(loop.upper - 1, self.ranges).high
         scope = replace(
             self,
-            ranges={**self.ranges, loop.variable: Interval(low, last)},
+            around=(*self.around, loop),
             variables=self.variables | {loop.variable},
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
-        if loop.kind == "parallel" and _may_repeat(loop, self.ranges):
+        if loop.kind == "parallel" and _may_repeat(loop, self.ranges()):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
         bounds = loop.lower.variables() | loop.upper.variables()
         if bounds & self.moving or loop.value is not None or loop.at is not None:
             return replace(scope, moving=self.moving | {loop.variable})
         return scope
+
+    def ranges(self) -> Ranges:
+        """Of sizes and variables. Few nodes need them, and they take longer than all else."""
+        found = dict(self.sizes)
+        for loop in self.around:
+            low, last = interval(loop.lower, found).low, interval(loop.upper - 1, found).high
+            found[loop.variable] = Interval(low, last)
+        return found
 
     def where(self, condition: Condition) -> _Scope:
         apart = self.apart or not condition_variables(condition).isdisjoint(self.moving)
@@ -160,8 +168,9 @@ def verify(
 ) -> None:
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
-    checks_threads: of a device, with its grid, its threads and what they do together, which takes
-    a tenth of the time of compiling. proves_races: and if threads of a block may race, which isl
+    checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
+    tell; of a device, with its grid, its threads and what they do together, which takes a tenth of
+    the time of compiling. proves_races: and if threads of a block may race, which isl
     may take minutes to say.
     """
     _verify_admitted(kernel, kind)
@@ -178,7 +187,8 @@ def verify(
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
-    scope = _Scope(buffers, visible, known, frozenset(), ranges=ranges, private=private)
+    scope = _Scope(buffers, visible, known, frozenset(), sizes=ranges, private=private)
+    scope = replace(scope, apart=not checks_threads)
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
@@ -196,17 +206,17 @@ def _verify_admitted(kernel: Kernel, kind: TargetKind) -> None:
     admitted = ADMITTED[kind]
     nodes, values = _OF_SOME_TARGETS
     for b in kernel.buffers:
-        _require(b.space in admitted.spaces, buffer_text(b), f"{b.space} memory on a {kind}")
+        _require(b.space in admitted.spaces, b, f"{b.space} memory on a {kind}")
     for n, _ in walk(kernel.body):
-        fits = not isinstance(n, nodes) or isinstance(n, admitted.nodes)
-        _require(fits, n, f"a {type(n).__name__} on a {kind}")
+        if isinstance(n, nodes):
+            _require(isinstance(n, admitted.nodes), n, f"a {type(n).__name__} on a {kind}")
         if isinstance(n, Update):
             _require(kind == "device" or not n.atomic, n, f"an atomic update on a {kind}")
         if isinstance(n, Loop):
             _require(n.kind in admitted.loops, n, f"a {n.kind} loop on a {kind}")
         for v in subvalues(n.value) if isinstance(n, Store | Update | Verify) else ():
-            fits = not isinstance(v, values) or isinstance(v, admitted.values)
-            _require(fits, n, f"a {type(v).__name__} on a {kind}")
+            if isinstance(v, values):
+                _require(isinstance(v, admitted.values), n, f"a {type(v).__name__} on a {kind}")
 
 
 def _verify_device(kernel: Kernel, proves_races: bool) -> None:
@@ -221,25 +231,31 @@ def _verify_device(kernel: Kernel, proves_races: bool) -> None:
         raise InternalError(f"a race, {race}")
 
 
-def _require(holds: bool, where: str | Node, what: str) -> None:
+def _require(holds: bool, where: str | Buffer | Node, what: str) -> None:
     if not holds:
-        text = where if isinstance(where, str) else node_text(where)
+        match where:
+            case str():
+                text = where
+            case Buffer():
+                text = buffer_text(where)
+            case _:
+                text = node_text(where)
         raise InternalError(f"{what}:\n{text}")
 
 
 def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
     if b.strides is not None:
-        _require(len(b.strides) == len(b.shape), buffer_text(b), "strides of another rank")
+        _require(len(b.strides) == len(b.shape), b, "strides of another rank")
     for e in (*b.shape, *b.element_strides()):
-        _require(e.variables() <= sizes, buffer_text(b), "a shape that varies")
-    _require(not b.phase or b.space == "argument", buffer_text(b), "a phase of no argument")
+        _require(e.variables() <= sizes, b, "a shape that varies")
+    _require(not b.phase or b.space == "argument", b, "a phase of no argument")
     plain = b.space == "argument" and b.dtype.is_float and b.strides is None
-    _require(not b.finite or plain, buffer_text(b), "no floats that lie side by side")
+    _require(not b.finite or plain, b, "no floats that lie side by side")
     if b.space == "argument":
-        _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
+        _require(b.name in kernel.arguments, b, "an argument buffer never passed")
     if b.space in ("register", "stack", "shared"):
         constant = all(e.is_constant for e in b.shape)
-        _require(constant, buffer_text(b), f"a {b.space} buffer without a constant shape")
+        _require(constant, b, f"a {b.space} buffer without a constant shape")
 
 
 # ---- statements
@@ -376,13 +392,16 @@ def _verify_sections(loop: Loop, scope: _Scope) -> None:
     """Before any schedule; those prove what they do of the loops inside."""
     if all(x.kind == "serial" for x, _ in walk(loop) if isinstance(x, Loop)):
         private = {b.name for b in scope.buffers.values() if loop.variable in b.private}
-        natural = frozenset(v for v, x in scope.ranges.items() if x.low is not None and x.low >= 0)
+        natural = frozenset(
+            v for v, x in scope.ranges().items() if x.low is not None and x.low >= 0
+        )
         shared = shared_by_sections(sections(loop), frozenset(private), natural)
         _require(shared is None, loop, f"sections that are not apart in {shared}")
 
 
 def _verify_type(n: Node, buffer: DType, value: DType) -> None:
-    _require(buffer is value, n, f"a {value} value for a {buffer} buffer")
+    if buffer is not value:  # before there is a text
+        _require(False, n, f"a {value} value for a {buffer} buffer")
 
 
 def _verify_access(n: Node, name: str, subscripts: tuple[object, ...], scope: _Scope) -> None:

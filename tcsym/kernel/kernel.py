@@ -508,8 +508,9 @@ class Kernel(Differentiable):
         Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
         Without sizes, or with some, a stage is that of the first of the versions which may serve;
         its first line says which. Arguments are taken to be dense.
-        Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
-        variants; for a device also cuda ptx sass. Errors: OptionError for another name, SizeError
+        Stages: syntax program ranges scop dependences schedule loops plan mapped costs llvm asm
+        options variants; for a device also cuda ptx sass; `costs` needs all sizes. Errors:
+        OptionError for another name or missing sizes, SizeError
         for what is no size of this def, TargetError for a device's stages on another target.
         A `str`; as the last line of a notebook's cell it is coloured and folds, with what runs at
         these sizes open.

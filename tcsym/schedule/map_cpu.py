@@ -109,7 +109,7 @@ def map_cpu(
     mapped = _mapped(small, setting)
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
     result = in_sizes(mapped.kernel, kernel)
-    verify(result)  # always: 3 % of what compiling takes
+    verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
     return replace(mapped, kernel=result, choices=choices)
 
 

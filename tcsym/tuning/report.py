@@ -264,8 +264,8 @@ class TuningReport(Struct):
         if self.held_out:
             logs = list(self.held_out.values())
             mean, worst = (100 * math.expm1(x) for x in (sum(logs) / len(logs), max(logs)))
-            text += f"; at {len(logs)} of them, held out, regions learned from the rest lose"
-            text += f" {mean:.1f} % to the best option, worst {worst:.0f} %"
+            text += f"; with the tuned ones {len(logs)}, each held out: regions learned from the"
+            text += f" rest lose {mean:.1f} % to its best option, worst {worst:.0f} %"
         return [text]
 
     def _table(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,18 @@ def test_completion_prints_what_the_shell_reads(shell: str) -> None:
 )
 def test_shells_complete_commands_kernels_stages_targets(words: str, offered: set[str]) -> None:
     assert offered <= set(completed(words))
+
+
+def test_help_page_and_docstring_name_every_stage() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    help_text = run("show", "--help").output.partition("Stages: ")[2].partition("\n\n")[0]
+    docstring = (tcsym.Kernel.explain.__doc__ or "").partition("Stages: ")[2].partition(";")[0]
+    stages = {word.removeprefix("plain,") for word in completed("tcsym show softmax ")}
+    stages -= {"cuda", "ptx", "sass"}  # of devices
+    assert "costs" in stages
+    for named in (help_text, docstring):
+        assert {*re.findall(r"\w+", named)} == stages
+    assert all(f"`{stage}`" in page for stage in stages)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tools.choices import __main__ as command
-from tools.choices.measure import alternatives, measure, plans_at
+from tools.choices.measure import alternatives_of, measure, plans_at
 from tools.choices.programs import FAMILIES, Drawn, draw_sizes, programs
 from tools.choices.regret import kind_of, lines_of, regret_lines
 
@@ -105,8 +105,8 @@ def test_programs_have_each_family() -> None:
 
 
 def test_each_alternative_forces_another_plan() -> None:
-    found = alternatives(analyse(SUMS)["f"], "cpu:avx2")
-    plans = {x.option: plans_at(x.choices, {"N": 400, "M": 37}) for x in found}
+    found = alternatives_of(analyse(SUMS)["f"], "cpu:avx2")
+    plans = {x.option: plans_at(x.mapped.choices, {"N": 400, "M": 37}) for x in found}
     assert plans["0.Strips"] == ["strips of columns m"] and plans["0.Rows"] == ["vectors"]
     assert plans[""] == plans["0.ColumnBlocks"]
     assert plans[""][0].startswith("rows streamed over blocks of columns m")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.pages import ROOT
 from tools.docstrings import markdown
+from tools.site import site_page
 from tools.site_links import broken_links
 from tools.tables import with_table
 
@@ -29,6 +30,16 @@ def test_docstrings_are_markdown() -> None:
     assert markdown(text) == (
         "What.\n\n- `a, b`: of it ([tuning](tuning.md)),\n  all.\n\nThen:\n\n"
         "```python\nx = 1\n\n```\n\nEnd."
+    )
+
+
+def test_lists_and_bars_are_those_of_github() -> None:
+    assert site_page("**What:**\n- a\n  b\n- c\n") == "**What:**\n\n- a\n  b\n- c\n"
+    assert site_page("What:\n1. a\n2. b\n") == "What:\n\n1. a\n2. b\n"
+    for same in ("- a\n- b\n", "# A\n- a\n", "```text\na\n- b `\\|`\n```\n", "sum `2**63`\n"):
+        assert site_page(same) == same
+    assert site_page("| `&& \\|\\| !` | `bool` |\n") == (
+        "| <code>&amp;&amp; &#124;&#124; !</code> | `bool` |\n"
     )
 
 

@@ -4,6 +4,7 @@
     ./dev choices --out build/choices.jsonl             until stopped; again: goes on where it was
     ./dev choices --out build/choices.jsonl --programs 300 --minutes 120 --target cpu:avx2
     ./dev choices --regret build/choices.jsonl          what the rules lose by it
+    ./dev choices --prices build/choices.jsonl          what choosing by counted instructions would
 
 A line of the table is a program at some sizes: for each plan that ran, as text, the option that
 forced it and the least of its times, in nanoseconds of one thread's processor time. Rounds go
@@ -26,6 +27,7 @@ from pathlib import Path
 
 import tcsym
 from tools.choices.measure import measure
+from tools.choices.prices import prices_lines
 from tools.choices.programs import Drawn, programs
 from tools.choices.regret import regret_lines
 
@@ -36,6 +38,9 @@ def main() -> int:
     given = _arguments()
     if given.regret is not None:
         print("\n".join(regret_lines(given.regret or [TABLE])))
+        return 0
+    if given.prices is not None:
+        print("\n".join(prices_lines(given.prices or [TABLE], given.programs)))
         return 0
     done = measured(given.out)
     until = time.monotonic() + 60 * given.minutes
@@ -96,6 +101,7 @@ def _arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--regret", nargs="*", type=Path, metavar="TABLE", help="read tables, measure nothing")
+    add("--prices", nargs="*", type=Path, metavar="TABLE", help="what choosing by cost would lose")
     add("--out", type=Path, default=Path("build/choices.jsonl"))
     add("--target", default="cpu")
     add("--only", default="", help="families: products, rows, windows, scans, gathers, …")

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
@@ -20,10 +19,8 @@ from tcsym.frontend.sample import random_inputs
 from tcsym.index.expr import Condition, condition_variables
 from tcsym.index.values import holds
 from tcsym.ir.loops import THREADS
-from tcsym.ir.text import kernel_text
+from tcsym.plan_costs import Alternative, alternatives
 from tcsym.schedule.chosen import Choice, Note, Taken
-from tcsym.schedule.map_cpu import Mapped, map_cpu
-from tcsym.schedule.wanted import offered_in
 from tcsym.target.names import resolve_target
 from tools.choices.programs import Drawn, Sizes, sizes_of
 
@@ -31,37 +28,12 @@ MOST_NESTS, MOST_PLANS = 4, 24
 SAMPLE_NS, ROUNDS = 300_000, 9
 
 
-class Alternative(Struct, frozen=True):
-    """option: `nest.plan` that was forced, empty: none. choices: what its code has, with that for
-    sizes that few calls have."""
-
-    option: str
-    options: tcsym.Options
-    choices: tuple[Choice | Note, ...]
-
-
-def alternatives(program: Program, target: str) -> list[Alternative]:
+def alternatives_of(program: Program, target: str) -> list[Alternative]:
     """The default first, then each plan that changes the mapped loops."""
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
-    found = resolve_target(target)
-    scheduled = Lowering(program, found, tcsym.Options(), {}, dense, (), {}).scheduled()
-
-    def mapped(options: tcsym.Options, tells_all: bool = False) -> Mapped:
-        return map_cpu(scheduled.kernel, found.machine, options, True, tells_all)
-
-    default = mapped(tcsym.Options())
-    seen = {kernel_text(default.kernel)}
-    listed = [Alternative("", tcsym.Options(), default.choices)]
-    for k, nest in enumerate(mapped(tcsym.Options(), tells_all=True).nests[:MOST_NESTS]):
-        names = (name for names in offered_in(nest).values() for name in names)
-        for name in dict.fromkeys(names):
-            options = tcsym.Options(nests=((k, "plan", name),))
-            made = mapped(options)
-            text = kernel_text(made.kernel)
-            if not made.warnings and text not in seen and len(listed) < MOST_PLANS:
-                seen.add(text)
-                listed.append(Alternative(f"{k}.{name}", options, made.choices))
-    return listed
+    found, options = resolve_target(target), tcsym.Options()
+    kernel = Lowering(program, found, options, {}, dense, (), {}).scheduled().kernel
+    return list(alternatives(kernel, found.machine, options, MOST_NESTS, MOST_PLANS))
 
 
 def plans_at(record: Iterable[Choice | Note], sizes: Mapping[str, int]) -> list[str]:
@@ -89,7 +61,7 @@ def measure(drawn: Drawn, target: str, n_sizes: int, seed: int) -> Iterator[dict
     module = analyse(drawn.source)
     entry = drawn.entry or next(iter(module))
     program = module[entry]
-    found = alternatives(program, target)
+    found = alternatives_of(program, target)
     if len(found) < 2:
         return
     kernels = []
@@ -100,7 +72,7 @@ def measure(drawn: Drawn, target: str, n_sizes: int, seed: int) -> Iterator[dict
     for sizes in sizes_of(drawn, program, n_sizes, rng):
         by_plans: dict[str, tuple[Alternative, Any]] = {}
         for x, kernel in zip(found, kernels, strict=True):
-            by_plans.setdefault(" | ".join(plans_at(x.choices, sizes)), (x, kernel))
+            by_plans.setdefault(" | ".join(plans_at(x.mapped.choices, sizes)), (x, kernel))
         if len(by_plans) < 2:
             continue
         times = _times(program, [k for _, k in by_plans.values()], sizes, rng)
