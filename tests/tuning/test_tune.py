@@ -753,6 +753,8 @@ def test_a_default_that_there_is_no_time_for_is_told(database: Database) -> None
     report = tune.tune(request("0.01s", distribution=distribution(SIZES[:1])))
     assert report.trials == () and report.gain == 1.0 and database.select(Tuned) == []
     assert "there was no time before the default was measured" in str(report)
+    assert "nothing was compared" in str(report) and "times as fast" not in str(report)
+    assert "nothing was compared" in report._repr_html_()
     assert "too little time for mm" in str(report)
     assert report.regret(3).unknown and report.convergence() == []
 
