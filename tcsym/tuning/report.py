@@ -229,7 +229,7 @@ class TuningReport(Struct):
 
     def gained(self) -> str:
         """The gain, in words."""
-        if not self.confirmed:
+        if not self.trials:
             return "nothing was compared with the default, which stays"
         low, high = self.interval
         return f"{self.gain:.3f} times as fast as the default (95 %: {low:.3f} to {high:.3f})"
