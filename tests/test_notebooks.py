@@ -10,21 +10,17 @@ import nbformat
 import pytest
 
 from tests.hosts import host
-from tests.notebooks import joined, needed, notebooks, read, text_of
+from tests.notebooks import joined, notebooks, read, text_of
 from tests.pages import Wrong, run_apart
 from tools.site_notebooks import page_of
 
 NOTEBOOKS = notebooks()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, marks=pytest.mark.host if needed(p) else ()) for p in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.host
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_shows_what_is_kept(path: Path, tmp_path: Path) -> None:
-    for name in needed(path):
-        host(name)
+    host("torch")  # all run where `./dev notebooks` runs them
     done = run_apart(path, tmp_path, module="tests.notebooks")
     assert done.returncode == 0, done.stdout + done.stderr
 

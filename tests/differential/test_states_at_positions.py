@@ -70,6 +70,7 @@ def _same(kernel: Any, given: dict[str, Any]) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("n", [0, 1, 7, 40])
 def test_trees(target: str, n: int) -> None:

@@ -98,6 +98,7 @@ def compared(kernel: Kernel, inputs: Mapping[str, Any], sizes: dict[str, int]) -
 
 
 @pytest.mark.thinned(4)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SOURCES)
 def test_lines_that_are_idle_do_not_run(name: str) -> None:
     p = program(name)
