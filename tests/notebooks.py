@@ -25,7 +25,6 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-from tests.hosts import HOSTS
 from tests.pages import ROOT, Wrong, agrees
 
 FOLDER = ROOT / "docs" / "notebooks"
@@ -45,12 +44,6 @@ def notebooks() -> list[Path]:
 def read(path: Path) -> Any:
     """A notebook of nbformat."""
     return nbformat.read(path, as_version=4)
-
-
-def needed(path: Path) -> set[str]:
-    """Libraries beside numpy and matplotlib that its cells import."""
-    code = "\n".join(cell.source for cell in _cells(read(path)))
-    return {name for name in HOSTS if re.search(rf"^import {name}\b", code, re.M)}
 
 
 def run_notebook(path: Path, update: bool = False) -> str:
