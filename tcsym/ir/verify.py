@@ -131,6 +131,8 @@ class _Scope(Struct, frozen=True):
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
+        if self.apart:  # no matter then what is shared
+            return scope
         if loop.kind == "parallel" and _may_repeat(loop, self.ranges()):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
         bounds = loop.lower.variables() | loop.upper.variables()
