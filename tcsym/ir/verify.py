@@ -105,7 +105,8 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only. sizes: their
+        differ between them. apart: a condition around may hold in one iteration only. compares:
+        comparisons of indices as values are looked at. sizes: their
         ranges. around: loops, the outermost first. private: of a buffer, loops that all its uses
         lie in.
     """
@@ -118,6 +119,7 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
+    compares: bool = True
     sizes: Ranges = {}
     around: tuple[Loop, ...] = ()
     private: Mapping[str, frozenset[str]] = {}
@@ -171,8 +173,9 @@ def verify(
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
     checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
-    tell; of a device, with its grid, its threads and what they do together, which takes a tenth of
-    the time of compiling. proves_races: and if threads of a block may race, which isl
+    tell, and that indices compared as values do not wrap, which numbers for sizes may have to; of a
+    device, with its grid, its threads and what they do together, which takes a tenth of the time of
+    compiling. proves_races: and if threads of a block may race, which isl
     may take minutes to say.
     """
     _verify_admitted(kernel, kind)
@@ -190,7 +193,7 @@ def verify(
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
     scope = _Scope(buffers, visible, known, frozenset(), sizes=ranges, private=private)
-    scope = replace(scope, apart=not checks_threads)
+    scope = replace(scope, apart=not checks_threads, compares=checks_threads)
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
@@ -435,7 +438,8 @@ def _verify_value(n: Node, v: Value, scope: _Scope) -> None:
             _verify_type(n, scope.buffers[x.tensor].dtype, x.dtype)
             _require(len(x.checked) in (0, len(x.subscripts)), n, "checks of another rank")
         elif isinstance(x, Compare):
-            _require(not _may_wrap(x), n, "a comparison of indices that may wrap, as no proof does")
+            proved = not inner.compares or not _may_wrap(x)
+            _require(proved, n, "a comparison of indices that may wrap, as no proof does")
         elif isinstance(x, HorizontalReduce):
             _require(scope.lane is None, n, "a horizontal reduction inside a vector loop")
             _require(x.width & (x.width - 1) == 0, n, "the width is no power of two")
