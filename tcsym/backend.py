@@ -179,7 +179,6 @@ class Twin(Device):
         return super().explain(stage, roll(kernel), target, min_work_per_thread)
 
 
-COSTS = "costs"  # of each plan at given sizes: a stage of processors, told by `plan_costs`
 DEVICE_STAGES = ("cuda", "ptx", "sass")
 
 

@@ -333,7 +333,7 @@ def _costs_text(
     return Explanation(costs_text(kernel, target.machine, options, given), COSTS)
 
 
-def _plan_text(mapped: Mapped, sizes: Mapping[str, int], costs: Iterable[str] = ()) -> Explanation:
+def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
     from tcsym.ir.idle import body_ranges
     from tcsym.schedule.plan_text import choices_lines
 

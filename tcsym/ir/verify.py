@@ -106,9 +106,8 @@ class _Scope(Struct, frozen=True):
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
         differ between them. apart: a condition around may hold in one iteration only. compares:
-        comparisons of indices as values are looked at. sizes: their
-        ranges. around: loops, the outermost first. private: of a buffer, loops that all its uses
-        lie in.
+        comparisons of indices as values are looked at. sizes: their ranges. around: loops, the
+        outermost first. private: of a buffer, loops that all its uses lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -173,10 +172,9 @@ def verify(
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
     checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
-    tell, and that indices compared as values do not wrap, which numbers for sizes may have to; of a
-    device, with its grid, its threads and what they do together, which takes a tenth of the time of
-    compiling. proves_races: and if threads of a block may race, which isl
-    may take minutes to say.
+    tell; that indices are not compared as int32, which numbers for sizes may make of data that are;
+    of a device, its grid, its threads and what they do together, which takes a tenth of the time of
+    compiling. proves_races: and if threads of a block may race, which isl may take minutes to say.
     """
     _verify_admitted(kernel, kind)
     buffers = {b.name: b for b in kernel.buffers}
