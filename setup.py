@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native part of the run time, and the wheel's tag, which depends on the system that builds.
 
 The wheel has machine code for Linux on x86-64 with glibc, of the version here and at least that
@@ -14,7 +15,7 @@ from setuptools import Extension, setup
 
 SOURCES = Path("tcsym/native")
 SHARED = Path("tcsym/artifact/cuda_grids.h")  # with artifacts
-LEAST_GLIBC = 27  # 2.27
+LEAST_GLIBC = 28  # 2.28
 
 native = Extension(
     "tcsym.runtime._native",

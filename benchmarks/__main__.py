@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`./dev bench`: the suite beside its peers. See `--help` and docs/notes/measurements.md.
 
 `./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;
@@ -5,6 +6,7 @@
 `noisy`: tunes beside other work, and what they kept when it is quiet;
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
 `against COMMIT`: another commit beside these files, one thread;
+`chart`: the chart and the table of docs/performance.md, from a record;
 `network`: a network with planned memory beside torch;
 `train`: backward passes beside torch autograd and JAX, the rest as in the suite; with
 `--part layers`, forward and backward passes of the gallery's layers.
@@ -17,6 +19,7 @@ import datetime
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
@@ -72,7 +75,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
         type=Path,
         nargs="+",
         metavar="JSON",
-        help="write docs/notes/measurements.md, of `train` the table in docs/performance.md",
+        help="write docs/notes/measurements.md, of `train` the table in docs/notes/comparisons.md",
     )
     return parser.parse_args(given)
 
@@ -127,6 +130,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
         "command": shlex.join(["./dev", "bench", *sys.argv[1:]]),
         "sizes": arguments.sizes,
         "seed": arguments.seed,
@@ -143,6 +147,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         say("interrupted: what was measured so far follows")
     record["summary"] = summary(record["rows"], arguments.sizes == "random")
     return record
+
+
+def _commit() -> str:
+    """Of these files, with a `+` where they differ from it; empty where that cannot be told."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
@@ -203,7 +214,17 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse", "against", "network")
+    commands = (
+        "stream",
+        "strategies",
+        "tuned",
+        "searches",
+        "noisy",
+        "reuse",
+        "against",
+        "network",
+        "chart",
+    )
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One kernel of the suite: its text, inputs, reference, work, and the sizes to run it at."""
 
 from __future__ import annotations

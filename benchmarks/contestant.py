@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What takes part in a comparison: a call on prepared inputs, and its result as numpy arrays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine: its name, caches, multiply-add peak and read bandwidth by level; disturbances.
 
 Peaks are measured, not read from a table: a virtual machine's differ from its processor's.

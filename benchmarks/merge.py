@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several records -> fewer: those of the same sizes and target become one.
 
 A long run can so be made in parts: by kernels, by number of threads, at quiet times.

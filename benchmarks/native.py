@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two loops in machine code: fused multiply-adds in registers, and reading an array."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network of examples/network.py beside the same in torch, sizes changing: `./dev bench network`.
 
 Every size is called in turn by a session with planned memory, by the kernel, by torch and by

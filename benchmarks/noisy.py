@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tunes while other programs keep the cores busy; what they kept, measured when it is quiet.
 
 `./dev bench noisy`: five kernels of the library, each tuned with one thread and with two, beside a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record -> one picture: ratios by kernel, a panel for each number of threads."""
 
 from __future__ import annotations

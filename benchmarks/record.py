@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measured rows -> the record: what JSON holds, and what tables, picture and report are made of."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records -> the figures in docs/notes/measurements.md: `./dev bench --report RECORD.json ...`
 
 Records of the same sizes and target become one, so a long run can be made in parts.
@@ -21,7 +22,7 @@ from benchmarks.tables import call_cells, failure_lines, rate_text
 PAGE = Path("docs/notes/measurements.md")
 MARKER = "<!-- Below: made by ./dev bench -->\n"
 Record = Mapping[str, Any]
-TRAINING_PAGE = Path("docs/performance.md")
+TRAINING_PAGE = Path("docs/notes/comparisons.md")
 TRAINING_MARKER = "<!-- made by ./dev bench train --report -->"
 _LEAST = RANDOM_GOAL[1]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `./dev bench stream` and `./dev bench tuned` -> docs/notes/reuse.md.
 
 What stands above the marker stays as it was written by hand; all below it is made from the figures.

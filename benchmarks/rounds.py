@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows -> samples: contestants take turns, round by round, and disturbed turns are marked.
 
 Where contestants live (one process or several) does not matter here: each turn is a request to a

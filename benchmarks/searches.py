@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guided against genetic search, by what they find in as many trials. `./dev bench searches`.
 
 Each search tunes each kernel's ranges of sizes from nothing, with the same budget of trials, the
@@ -32,7 +33,7 @@ def run(name: str, search: str, seed: int, trials: int) -> Found:
     """One search: the gain that was confirmed, and the best so far by trials."""
     kernel = declared_kernel(BY_NAME[name])
     start = time.monotonic()
-    report = kernel.tune(budget=trials, seed=seed, search=search, progress=False)
+    report = kernel.tune(candidates=trials, seed=seed, search=search, progress=False)
     return {
         "kernel": name,
         "search": search,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the peers' environment: `./dev bench --setup [PEER ...]`, into `.bench` of the checkout.
 
 Each peer is installed alone, so one that fails leaves the others. TCSYM_BENCH_TORCH holds other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which sizes a run measures: the suite's, ragged ones beside them, or random ones from a seed."""
 
 from __future__ import annotations

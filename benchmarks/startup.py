@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Definition to first result in fresh processes: cold (empty cache) and warm, by stage.
 
 Times start after `import numpy`; the least of the repeats counts. Python's compiled files are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples -> least time, median, ratio with a confidence interval, geometric mean."""
 
 from __future__ import annotations

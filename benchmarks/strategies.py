@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies side by side in streams of calls: `./dev bench strategies`.
 
 One process for each kernel and stream. All strategies get the same declared ranges and the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream of calls with ever new sizes, from a cold start: `./dev bench stream`.
 
 Each contestant runs in a process of its own: definition, then the same sequence of calls over the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Affinity and environment variables, set before any library is imported; foreign work."""
 
 from __future__ import annotations

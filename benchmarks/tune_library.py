@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options for the library's kernels, to be shipped: `./dev tune-library [NAMES]`.
 
 Each kernel is tuned for the sizes its file declares. What was found is then measured beside the
@@ -231,7 +232,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(given)
     unknown = sorted(set(arguments.names) - set(library.names()))
     if unknown:
-        parser.error(f"no kernel `{unknown[0]}` in the library; `tcsym show --library` lists them")
+        parser.error(f"no kernel `{unknown[0]}` in the library; `tcsym list` lists them")
     kernels = [Kernel.named(name) for name in arguments.names or library.names()]
     if not arguments.names:
         remove_unknown(kernels)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options tuned at few sizes, used at others: what is lost. `./dev bench tuned`.
 
 Each kernel is tuned for its ranges of sizes within a budget: the tuner searches at six sizes that

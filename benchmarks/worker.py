@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that holds contestants and times one of them when told: `python -m benchmarks.worker`.
 
 Requests and answers are lines of JSON on standard input and output. The driver has set affinity

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Beam search: a step of a recurrent language model and the choice of its best beams, as one text.
 
     python examples/beam.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Three layers written as strings, each compiled once and run on real data of many sizes.
 
 Photographs come with scikit-image, the sentences with Python itself. Everything printed is measured
@@ -28,7 +29,7 @@ CONVOLUTION = """
 def block(float(C,H,W) X, float(G,D,C,KH,KW) K, float(G,D) b, float(G,D) gamma, float(G,D) beta)
     -> (O) {
   Y(g,d,h,w) +=! X(c, h + kh, w + kw) * K(g,d,c,kh,kw)
-  Y(g,d,h,w) = fmax(Y(g,d,h,w) + b(g,d), 0)
+  Y(g,d,h,w) = max(Y(g,d,h,w) + b(g,d), 0)
   n +=! 1 where d in 0:D, h in 0:H - KH + 1, w in 0:W - KW + 1
   mean(g) +=! Y(g,d,h,w)
   mean(g) = mean(g) / n
@@ -51,7 +52,7 @@ def elman(uint8(T) text, float(256,E) table, float(H,E) Wx, float(H,H) Wh, float
 LINEAR = """
 def linear(float(B,K) X, float(K,N) W, float(N) b) -> (Y) {
   Y(i,j) +=! X(i,k) * W(k,j)
-  Y(i,j) = fmax(Y(i,j) + b(j), 0)
+  Y(i,j) = max(Y(i,j) + b(j), 0)
 }
 """
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A network as one text: embedding, convolution, recurrent layer, classifier, at changing sizes.
 
     python examples/network.py
@@ -15,7 +16,7 @@ import tcsym
 TEXT = """
 def conv(float(B,L,C) X, float(O,C,KW) W, float(O) b) -> (Y) {
     Y(n,l,o) +=! X(n,l+k,c) * W(o,c,k)
-    Y(n,l,o) = fmax(Y(n,l,o) + b(o), 0)
+    Y(n,l,o) = max(Y(n,l,o) + b(o), 0)
 }
 def rnn(float(B,L,I) X, float(H,I) U, float(H,H) V, float(H) c) -> (float(L+1,B,H) S) {
     P(n,l,h) +=! X(n,l,i) * U(h,i)

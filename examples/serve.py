@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An artifact behind HTTP: a process without a compiler that answers requests of changing sizes.
 
     python examples/serve.py                    # export, serve, ask, report
@@ -28,7 +29,7 @@ import tcsym
 TEXT = """
 def classify(float(B,D) X, float(H,D) U, float(H) b, float(K,H) V, float(K) c) -> (scores) {
     A(n,h) +=! X(n,d) * U(h,d)
-    A(n,h) = fmax(A(n,h) + b(h), 0)
+    A(n,h) = max(A(n,h) + b(h), 0)
     scores(n,k) +=! A(n,h) * V(k,h)
     scores(n,k) = scores(n,k) + c(k)
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two networks whose layers are strings, trained on digits beside the same networks in torch.
 
     python examples/train.py [--epochs 10] [--batch 64] [--picture training.svg]

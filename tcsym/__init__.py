@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tcsym: index notation to machine code, one compilation for every size.
 
     import tcsym as tc
@@ -16,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 from tcsym.process.forks import Inside
 
 if TYPE_CHECKING:
-    from tcsym import library, strategy
+    from tcsym import dask as dask
+    from tcsym import jax as jax
+    from tcsym import library, recorded, strategy
+    from tcsym import torch as torch
+    from tcsym import xarray as xarray
     from tcsym.api import derivative, einsum, einsum_kernel
     from tcsym.artifact.load import load
     from tcsym.errors import (
@@ -129,15 +134,17 @@ _MODULES = ("dask", "jax", "library", "recorded", "strategy", "torch", "xarray")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    with Inside():
-        if name in _MODULES:
-            return import_module(f"tcsym.{name}")
-        if name not in __all__:
-            raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
-        value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to type checkers, names that are not listed are errors
+
+    def __getattr__(name: str) -> Any:
+        with Inside():
+            if name in _MODULES:
+                return import_module(f"tcsym.{name}")
+            if name not in __all__:
+                raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
+            value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tcsym`: the command line."""
 
 from tcsym.cli.main import main

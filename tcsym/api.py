@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """`einsum`, `einsum_kernel`: subscripts -> a def. `derivative`: kernels -> those of gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tcsym.errors import DeviceError, OptionError, TCTypeError
 from tcsym.kernel.definition import define
@@ -19,7 +20,38 @@ from tcsym.runtime.view import Elsewhere, Unusable, View
 from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from numpy.typing import NDArray
+
     from tcsym.frontend.einsum import EinsumSource
+    from tcsym.kernel.definition import Defined
+    from tcsym.kernel.kernel import Array
+    from tcsym.options import Options
+
+
+@overload
+def einsum(
+    spec: str,
+    first: NDArray[Any],
+    /,
+    *rest: Any,
+    out: Any = None,
+    threads: int | None = None,
+    optimize: bool = True,
+) -> NDArray[Any]: ...
+
+
+@overload
+def einsum(
+    spec: str,
+    first: Array,
+    /,
+    *rest: Any,
+    out: Any = None,
+    threads: int | None = None,
+    optimize: bool = True,
+) -> Array: ...
 
 
 @outside_graphs
@@ -53,7 +85,7 @@ def einsum(
 @outside_graphs
 @inside
 def einsum_kernel(
-    spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Any
+    spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Unpack[Defined]
 ) -> Kernel:
     """The kernel behind `einsum(spec, ..., optimize=False)`: parameters x0, x1, ..., result O.
 
@@ -71,7 +103,11 @@ def einsum_kernel(
 @outside_graphs
 @inside
 def derivative(
-    of: Kernel | Module, wrt: str | Collection[str] | None = None, *, recompute: str = "auto"
+    of: Kernel | Module,
+    wrt: str | Collection[str] | None = None,
+    *,
+    recompute: str = "auto",
+    options: Options | None = None,
 ) -> Module:
     """The defs `<name>_grad` that compute gradients of inputs, in one text (`module.source`).
 
@@ -80,7 +116,7 @@ def derivative(
     from tcsym.kernel.derivatives import gradient_module
 
     kernels = [of[name] for name in of] if isinstance(of, Module) else [of]
-    return gradient_module(kernels, wrt, recompute)
+    return gradient_module(kernels, wrt, recompute, options)
 
 
 @lru_cache(256)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kind of target -> `Backend`: how naive loops become code for it. `BACKENDS` has a line for each.
 
 Everything before naive loops, and everything after loaded code, is the same for all kinds. What
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tcsym.ir.loops import Kernel
     from tcsym.options import Options
     from tcsym.schedule.map_cpu import Mapped
+
+COSTS = "costs"  # of each plan at given sizes, told by `plan_costs`
 
 
 class Modules(Protocol):
@@ -82,6 +85,10 @@ class Backend(Protocol):
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         """A naive kernel -> one that is fast there. whole: with what few sizes need."""
 
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        """As nearly as there can be a naive kernel as it is, with memory for its temporaries: no
+        numbers that the program does not compute, and no copies."""
+
     def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
         """The code of a mapped kernel, of which nothing but the main module is written."""
 
@@ -97,7 +104,7 @@ class Backend(Protocol):
 class Cpu:
     """x86-64, by way of LLVM."""
 
-    stages: tuple[str, ...] = ("llvm", "asm")
+    stages: tuple[str, ...] = (COSTS, "llvm", "asm")
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_cpu import map_cpu
@@ -107,6 +114,12 @@ class Cpu:
 
             return map_by_plans(kernel, target.machine, options, whole)
         return map_cpu(kernel, target.machine, options, whole)
+
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        from tcsym.schedule.map_cpu import Mapped
+        from tcsym.schedule.storage.place_allocations import place_allocations
+
+        return Mapped(place_allocations(kernel), ())
 
     def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
         from tcsym.codegen.parts import PartialCode
@@ -136,6 +149,11 @@ class Cpu:
 
 class Device(Cpu):
     """The kernels of a device, launched by a half on the host."""
+
+    def plain(self, kernel: Kernel, target: Target) -> Mapped:
+        from tcsym.schedule.map_gpu import map_gpu
+
+        return map_gpu(kernel, target.machine)
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from msgspec.structs import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pipeline on one page: source text -> program -> schedule -> loops -> code of a target.
 
 Every stage is a function between immutable values; each value prints as text (`explain_stage`).
@@ -13,16 +14,19 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
+from tcsym.backend import BACKENDS, COSTS, DEVICE_STAGES, Backend, Modules
+from tcsym.display.explained import Explanation
+from tcsym.display.progress import Progress, tell
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Bind, Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
+    from tcsym.ir.loops import Kernel
     from tcsym.polyhedral.tree import Tree
     from tcsym.schedule.map_cpu import Mapped
     from tcsym.schedule.proved import Scheduled
@@ -32,7 +36,7 @@ STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "plan", "mapped
 Result = TypeVar("Result")
 
 
-@deep_recursion
+@depth_checked
 def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
     """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
     from tcsym.frontend.canonical import canonical_hash
@@ -54,7 +58,8 @@ def schedule_tree(program: Program, options: Options) -> Tree:
 
 
 class Lowering(Struct):
-    """Values of all stages of one variant, and the milliseconds each took."""
+    """Values of all stages of one variant, and the milliseconds each took. wide: loops stay as they
+    are, for sizes that leave no room for what mapping computes (`runtime.limits`)."""
 
     program: Program
     target: Target
@@ -63,6 +68,7 @@ class Lowering(Struct):
     layouts: tuple[Layout, ...]
     context: Context
     milliseconds: dict[str, float]
+    wide: bool = False
 
     @property
     def backend(self) -> Backend:
@@ -70,6 +76,7 @@ class Lowering(Struct):
 
     def timed(self, stage: str, run: Callable[[], Result]) -> Result:
         """The milliseconds of a stage that runs several times add up."""
+        tell(stage)
         start = time.perf_counter()
         result = run()
         spent = (time.perf_counter() - start) * 1e3
@@ -103,8 +110,13 @@ class Lowering(Struct):
         return self.program if k == 1 else reorder_chains(self.program, k - 1)
 
     def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
-        """whole: with the code for what few sizes need."""
+        """whole: with the code for what few sizes need. Errors: OptionError for an unknown plan."""
+        from tcsym.schedule.wanted import require_plans
+
+        require_plans(self.options)
         given = scheduled.kernel, self.target, self.options, whole
+        if self.wide:
+            return self.timed("map", lambda: self.backend.plain(scheduled.kernel, self.target))
         return self.timed("map", lambda: self.backend.map(*given))
 
     def begun(self, mapped: Mapped) -> Modules:
@@ -130,7 +142,7 @@ class Unfinished:
         mapped = stages.mapped(scheduled, whole)
         self._left_out = left_out_of_call(mapped.kernel)
         self.sizes = mapped.kernel.sizes
-        self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
+        self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes, mapped.warnings
         self._held = held_bytes(mapped.kernel)
         self._code = stages.begun(mapped)
         loops = sum(isinstance(x, Loop) for x, _ in walk(mapped.kernel.body))
@@ -150,7 +162,7 @@ class Unfinished:
         """The modules that are not made yet, in the order in which they may be linked."""
         return self._code.missing()
 
-    @deep_recursion
+    @depth_checked
     def make(self, names: Sequence[str]) -> None:
         """Make these modules for a call that waits. LLVM works beside the emission: its time is
         what remains.
@@ -158,11 +170,12 @@ class Unfinished:
         if not names:
             return
         code, timed = self._code, self._stages.timed
-        with self._stages.backend.assembler(self._stages.target) as assembler:
+        assembling = self._stages.backend.assembler(self._stages.target)
+        with Progress(f"compile {self._stages.program.name}"), assembling as assembler:
             written = timed("emit", lambda: code.write(names, assembler.add))
             code.add(written, timed("llvm", assembler.objects))
 
-    @deep_recursion
+    @depth_checked
     def write(self, name: str) -> tuple[list[str], list[str]]:
         """This module and what it calls: names and texts of those that are not made yet."""
         texts = list[str]()
@@ -180,7 +193,7 @@ class Unfinished:
 
     def compiled(self) -> Compiled:
         """What there is. Without some of its modules a call of other sizes would miss a task."""
-        code, (arguments, fallbacks, notes) = self._code, self._about
+        code, (arguments, fallbacks, notes, warnings) = self._code, self._about
         return Compiled(
             object_code=code.archive(),
             sizes=self.sizes,
@@ -190,6 +203,7 @@ class Unfinished:
             private_bytes=code.private_bytes,
             fallbacks=fallbacks,
             notes=notes,
+            warnings=warnings,
             milliseconds=tuple(self._stages.milliseconds.items()),
             left_out=self._left_out,
             device_code=code.device_code,
@@ -198,7 +212,7 @@ class Unfinished:
         )
 
 
-@deep_recursion
+@depth_checked
 def begin_program(
     program: Program,
     target: Target,
@@ -207,14 +221,17 @@ def begin_program(
     layouts: tuple[Layout, ...],
     context: Context = (),
     whole: bool = False,
+    wide: bool = False,
 ) -> Unfinished:
     """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
 
     Each of the `fixed` sizes becomes a number when `options.bind` says so; the caller guarantees
     their values, and that sizes lie in `context`. whole: it serves all of these; else it may leave
-    some out.
+    some out. wide: as of `Lowering`.
     """
-    return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}), whole)
+    stages = Lowering(program, target, options, fixed, layouts, context, {}, wide)
+    with Progress(f"compile {program.name}"):
+        return Unfinished(stages, whole)
 
 
 def compile_program(
@@ -224,9 +241,11 @@ def compile_program(
     fixed: Mapping[str, int],
     layouts: tuple[Layout, ...],
     context: Context = (),
+    wide: bool = False,
 ) -> Compiled:
     """As `begin_program`, with all of its code."""
-    begun = begin_program(program, target, options, fixed, layouts, context, whole=True)
+    given = program, target, options, fixed, layouts, context
+    begun = begin_program(*given, whole=True, wide=wide)
     begun.make(begun.missing())
     return begun.compiled()
 
@@ -236,7 +255,15 @@ def is_frontend(stage: str) -> bool:
     return stage in FRONTEND
 
 
-@deep_recursion
+def _stage_hint(stage: str, backend: Backend) -> str:
+    from difflib import get_close_matches
+
+    known = (*STAGES, *backend.stages, "options", "variants")
+    close = get_close_matches(stage, known, 1)
+    return f"{f'did you mean `{close[0]}`? ' if close else ''}stages are {', '.join(known)}"
+
+
+@depth_checked
 def explain_stage(
     program: Program,
     stage: str,
@@ -244,37 +271,77 @@ def explain_stage(
     options: Options,
     fixed: Mapping[str, int],
     context: Context = (),
-) -> str:
-    """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
-    from tcsym.ir.text import kernel_text
-    from tcsym.schedule.plan_text import choices_text
+    wide: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> Explanation:
+    """The value of `stage` as text, all arguments dense. OptionError for an unknown stage.
 
+    sizes: what the reader asks for: lines that do not run at these are told (`Explanation.idle`).
+    """
     backend = BACKENDS[target.kind]
     if stage in DEVICE_STAGES and stage not in backend.stages:
         hint = 'define the kernel with target="cuda:sm_90a", or another of its kind'
         raise TargetError(f"stage `{stage}` needs a CUDA target", hint=hint)
     if stage not in STAGES and stage not in backend.stages:
-        known = ", ".join((*STAGES, *backend.stages, "options", "variants"))
-        raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")
+        raise OptionError(f"unknown stage `{stage}`", hint=_stage_hint(stage, backend))
     if is_frontend(stage):
-        return _frontend_text(program, stage)
+        return Explanation(_frontend_text(program, stage), stage)
     n_arguments = len(program.inputs) + len(program.outputs)
     dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))
-    stages = Lowering(program, target, options, fixed, dense, context, {})
+    stages = Lowering(program, target, options, fixed, dense, context, {}, wide)
     scheduled = stages.scheduled()
     if stage in ("scop", "dependences"):
-        return str(getattr(scheduled, stage))
+        return Explanation(str(getattr(scheduled, stage)), stage)
     if stage == "schedule":
-        return str(scheduled.tree)
+        return Explanation(str(scheduled.tree), stage)
     if stage == "loops":
-        return kernel_text(scheduled.kernel)
+        return _loops_text(stage, scheduled.kernel, (), sizes or {})
+    if stage == COSTS:
+        return _costs_text(scheduled.kernel, target, options, {**fixed, **(sizes or {})})
     mapped = stages.mapped(scheduled)
     if stage == "plan":
-        return choices_text(mapped.choices, mapped.kernel.sizes)
+        return _plan_text(mapped, sizes or {})
     if stage == "mapped":
-        notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
-        return "\n".join([*notes, kernel_text(mapped.kernel)])
-    return backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
+        return _loops_text(stage, mapped.kernel, (*scheduled.notes, *mapped.notes), sizes or {})
+    made = backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
+    return Explanation(made, stage)
+
+
+def _loops_text(
+    stage: str, kernel: Kernel, notes: Iterable[object], sizes: Mapping[str, int]
+) -> Explanation:
+    from tcsym.ir.idle import idle_lines
+    from tcsym.ir.text import kernel_text
+
+    text = kernel_text(kernel)
+    made = Explanation(text, stage, idle_lines(kernel, sizes, text.count("\n")))
+    told = [f"# {note}" for note in notes]
+    return made.after("\n".join(told)) if told else made
+
+
+def _costs_text(
+    kernel: Kernel, target: Target, options: Options, sizes: Mapping[str, int]
+) -> Explanation:
+    from tcsym.plan_costs import costs_text
+
+    missing = [name for name in kernel.sizes if name not in sizes]
+    if missing:
+        example = ", ".join(f"{name}=37" for name in kernel.sizes)
+        told = f"stage `{COSTS}` is of a call, and sizes lack a value: {', '.join(missing)}"
+        raise OptionError(told, hint=f'give all sizes, as `explain("{COSTS}", {example})`')
+    given = {name: sizes[name] for name in kernel.sizes}
+    return Explanation(costs_text(kernel, target.machine, options, given), COSTS)
+
+
+def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+    from tcsym.ir.idle import body_ranges
+    from tcsym.schedule.plan_text import choices_lines
+
+    known = body_ranges(mapped.kernel, sizes) if sizes else {}
+    lines = [(f"# {text}", True) for text in mapped.warnings]
+    lines += choices_lines(mapped.choices, mapped.kernel.sizes, known)
+    idle = [k for k, (_, serves) in enumerate(lines) if not serves]
+    return Explanation("".join(f"{text}\n" for text, _ in lines), "plan", idle)
 
 
 def _frontend_text(program: Program, stage: str) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Error family: every error a user can meet, with kind, place, caret excerpt and hint.
 
 Not derived from SyntaxError: traceback formatting would then replace our text by Python's own.
@@ -166,6 +167,10 @@ class SizeError(TCError, ValueError):
     kind = "size"
 
 
+class MissingError(SizeError, TypeError):
+    """An argument is missing, which of any function is a TypeError."""
+
+
 class CallError(TCError, TypeError):
     kind = "call"
 
@@ -184,6 +189,10 @@ class DerivativeError(TCError, ValueError):
     kind = "derivative"
 
 
+class IndependentError(DerivativeError):
+    """No output depends on the inputs that a derivative is for: it is 0 everywhere."""
+
+
 class OptionError(TCError, ValueError):
     """An option, strategy, target or stage name that does not exist or does not fit."""
 
@@ -199,7 +208,8 @@ class TargetError(TCError, NotImplementedError):
 class TCWarning(UserWarning):
     """A text says something that its author may not mean (docs/errors.md#warnings).
 
-    kind: "division", "narrow", "range" or "literal". line, column: where in the text, from 1.
+    kind: "division", "narrow", "range", "literal"; "copies", of a derivative; "plan", of options.
+    line, column: where in the text, from 1; 0 for options.
     hint: how to say what is meant. `str(warning)` shows the line of the text, too.
     """
 

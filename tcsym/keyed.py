@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of which some fields do not count: places in a text, functions made from the others.
 
 Values of the package are `msgspec.Struct`s: made in C, they cost a first result an eighth of what
@@ -14,23 +15,39 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 
-class Keyed(Struct, frozen=True):
-    """Compares, hashes and prints by its fields but those named in `aside`."""
+class _Kept:
+    """Its hash once it was wanted: nodes are looked up with all that they are part of."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
+class Keyed(_Kept, Struct, frozen=True):
+    """Compares, hashes and prints by its fields but those named in `aside`.
+
+    Compared and hashed one after the other, not by recursion: trees may be deeper than Python's
+    stack.
+    """
 
     aside: ClassVar[tuple[str, ...]] = ("span",)
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        key = _key(type(self))
-        return bool(key(self) == key(other))
+        return self is other or _are_equal(self, other)
 
     def __hash__(self) -> int:
-        return hash(_key(type(self))(self))
+        try:
+            return self._hash
+        except AttributeError:
+            return _hash_of(self)
 
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name in key_fields(type(self))]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+_keep_hash: Callable[[Keyed, int], None] = vars(_Kept)["_hash"].__set__
 
 
 @cache
@@ -41,26 +58,47 @@ def key_fields(kind: type[Struct]) -> tuple[str, ...]:
 
 
 @cache
-def _key(kind: type[Struct]) -> Callable[[Any], Any]:
-    return attrgetter(*key_fields(kind))
+def _key(kind: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
+    names = key_fields(kind)
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda x: tuple([getattr(x, name) for name in names])
 
 
-def are_equal(a: object, b: object) -> bool:
-    """As structs compare, one node after the other: trees may be deeper than Python can compare."""
-    waiting = [(a, b)]
+def _hash_of(top: Keyed) -> int:
+    waiting: list[Keyed] = [top]
+    while waiting:
+        x, n = waiting[-1], len(waiting)
+        key = _key(type(x))(x)
+        for value in key:
+            if isinstance(value, Keyed):
+                waiting.append(value)
+            elif isinstance(value, tuple):
+                waiting.extend([y for y in value if isinstance(y, Keyed)])
+        if len(waiting) > n:
+            waiting[n:] = [y for y in waiting[n:] if not hasattr(y, "_hash")]
+        if len(waiting) == n:
+            _keep_hash(waiting.pop(), hash(key))
+    return top._hash
+
+
+def _are_equal(a: Keyed, b: Keyed) -> bool:
+    """Of one class."""
+    key = _key(type(a))
+    waiting: list[tuple[Any, Any]] = list(zip(key(a), key(b)))
     while waiting:
         x, y = waiting.pop()
         if x is y:
             continue
-        if type(x) is not type(y):
-            return False
-        if isinstance(x, tuple) and isinstance(y, tuple):
+        if isinstance(x, Keyed):
+            if type(x) is not type(y):
+                return False
+            key = _key(type(x))
+            waiting.extend(zip(key(x), key(y)))
+        elif isinstance(x, tuple) and isinstance(y, tuple):
             if len(x) != len(y):
                 return False
             waiting.extend(zip(x, y))
-        elif isinstance(x, Struct):
-            compared = key_fields(type(x))
-            waiting.extend([(getattr(x, name), getattr(y, name)) for name in compared])
         elif x != y:
             return False
     return True

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilation options: frozen, validated, JSON round trip. All but `tf32` change speed alone.
 
 Tile shapes and thread counts are rules in sizes and machine facts, not literals tied to one size.
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct, StructMeta
 from msgspec.structs import asdict, force_setattr, replace
@@ -29,10 +30,12 @@ SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults 
 class _Named(StructMeta):
     """Of `Options`: a field that there is not is an OptionError, with the nearest name."""
 
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
-        for name in fields:
-            _require_field(name)
-        return super().__call__(*args, **fields)
+    if not TYPE_CHECKING:  # which would take it for what says the arguments
+
+        def __call__(cls, *args: Any, **fields: Any) -> Any:
+            for name in fields:
+                _require_field(name)
+            return super().__call__(*args, **fields)
 
 
 class Options(Struct, frozen=True, metaclass=_Named):
@@ -62,24 +65,26 @@ class Options(Struct, frozen=True, metaclass=_Named):
         as many tiles; more if the second cache or the threads ask for it.
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
-    plan: the plan that nests get wherever it can be carried out, whatever is said to be quicker, by
-        the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the second that is
-        proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest that is not
-        offered it, or `""`: as sizes say.
+    plan: the plan that nests get at all sizes for which it can be carried out, whatever is said to
+        be quicker, by the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the
+        second that is proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest
+        that is not offered it, or `""`: as sizes say. If none is, the first call is an OptionError
+        that says what they are offered.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
-        another value of a field that says how it is tiled, packed or unrolled.
+        another value of a field that says how it is tiled, packed or unrolled. A nest that there is
+        not, or that is not offered that plan: OptionError of the first call.
     vectorize, parallelize: allow vector loops, threads.
     parallel_loops: nested parallel loops that at most become one loop on threads.
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
         default).
-    tf32: devices may multiply matrices of float32 by their ten first bits behind the point, which
+    tf32: devices may multiply matrices of float32 rounded to ten bits behind the point, which
         changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
+    max_operations: of isl, for each proof of a schedule, before the next simpler strategy is taken.
     mapping: `new`: nests are mapped by plans of directives (`tcsym.mapping`), where all of a program
         can be; or the plans themselves, as `m: split m tile reg:6 ..` a line for each nest.
-    time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
 
     bind: Binding = "never"
@@ -107,8 +112,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
     strip_vectors: int = 0
     tf32: bool = False
     min_work_per_thread: int = 131072
+    max_operations: int = 2_000_000
     mapping: str = ""
-    time_limit: float = 5.0
 
     def __post_init__(self) -> None:
         force_setattr(self, "bind", _checked_bind(self.bind))
@@ -118,9 +123,12 @@ class Options(Struct, frozen=True, metaclass=_Named):
         if not isinstance(self.mapping, str):
             raise OptionError(f"option `mapping` is {self.mapping!r}, expected a text")
         force_setattr(self, "nests", _checked_nests(self.nests))
-        limit = self.time_limit
-        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
-            raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
+
+    def replace(self, **fields: Any) -> Options:
+        """The same with other values of these fields. Errors: OptionError."""
+        for name in fields:
+            _require_field(name)
+        return replace(self, **fields)
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults, in the order of declaration."""
@@ -135,12 +143,34 @@ class Options(Struct, frozen=True, metaclass=_Named):
             changed = {f"bind[{name}]": when for name, when in self.bind_of.items()} | changed
         return " ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
 
+    def _repr_html_(self) -> str:
+        from tcsym.display.page import closed_part, framed, table
+
+        changed = self.changed()
+        own = [(x, repr(v), repr(_DEFAULTS[x])) for x, v in changed.items() if x != "nests"]
+        own += [(f"nests[{k}].{x}", repr(v), repr(getattr(self, x))) for k, x, v in self.nests]
+        rest = [(x, repr(v)) for x, v in _DEFAULTS.items() if x not in changed]
+        defaults = closed_part(f"{len(rest)} at their defaults", table(("field", "value"), rest))
+        told = "" if own else str(self)
+        return framed("Options", told, table(("field", "value", "else"), own), defaults)
+
     def of_nest(self, k: int) -> Options:
         """What the k-th nest is mapped with."""
         if not self.nests:
             return self
         own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
         return replace(self, **own, nests=())
+
+    @property
+    def plans(self) -> tuple[str, ...]:
+        """Those that are asked for, each once."""
+        of_nests = [str(value) for _, name, value in self.nests if name == "plan"]
+        return tuple(name for name in dict.fromkeys([self.plan, *of_nests]) if name)
+
+    @property
+    def limits(self) -> Options:
+        """What bounds scheduling, without the rest: for a program made of this one."""
+        return Options(max_operations=self.max_operations)
 
     @property
     def bind_of(self) -> dict[str, Bind]:
@@ -197,6 +227,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "row_unroll": (0, 32),
     "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
+    "max_operations": (1, 2**62),
 }
 _SWITCHES = ("pack", "vectorize", "parallelize", "tf32")
 NEST_FIELDS = (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A trace written by `tcsym.record` -> what was called, at which sizes, how often, for how long."""
 
 from __future__ import annotations

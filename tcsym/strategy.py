@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies: which versions of a kernel exist and when they are made.
 
 A strategy is a small frozen value; `define(strategy=)` takes one or its name. Results never depend

@@ -1,12 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types: the closed table of scalar types and the promotion rules of the language."""
 
 from __future__ import annotations
 
 import enum
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
 
@@ -40,6 +44,11 @@ class DType(enum.Enum):
     def is_integer(self) -> bool:
         """Signed or unsigned integer; bool is not an integer."""
         return self not in _FLOATS and self is not DType.BOOL
+
+    def holds_all(self, shape: Sequence[int]) -> bool:
+        """The bytes of such an array can be counted, and numpy makes it: even one of no elements
+        may not have other extents whose product is larger."""
+        return math.prod([max(1, n) for n in shape]) * self.bytes < 1 << 63
 
     @property
     def is_short_integer(self) -> bool:
@@ -126,6 +135,11 @@ def _promote_float(a: DType, b: DType) -> DType:
 _SIGNIFICANT_BITS = {
     DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.FLOAT32: 24, DType.FLOAT64: 53
 }  # fmt: skip
+
+
+def significant_bits(dtype: DType) -> int:
+    """Of a floating type: it holds all integers of so many bits."""
+    return _SIGNIFICANT_BITS[dtype]
 
 
 def is_narrower(dtype: DType, wide: DType) -> bool:

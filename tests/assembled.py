@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM IR text -> object code, for tests that stand in for the compiler."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of call-time errors, shared by the tests of arguments."""
 
 from __future__ import annotations

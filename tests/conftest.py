@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of the test suite."""
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def build_native() -> None:
         return built.exists() and built.stat().st_mtime_ns >= newest
 
     if not is_fresh():
-        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--force"]
         subprocess.run(command, cwd=ROOT, check=True)
         assert is_fresh() or not which("cc"), "the native part of the run time does not compile"
 
@@ -48,7 +49,7 @@ gc.set_threshold(50_000, 20, 50)
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-pytest_plugins = ["tests.interpreted"]
+pytest_plugins = ["tests.interpreted", "tests.hosts"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

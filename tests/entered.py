@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does a call run Python code of ours?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays whose memory ends, or starts, at a page that must not be touched.
 
 `guarded(a, "end")` is a copy of `a` of the same strides whose last byte is the last of its page;

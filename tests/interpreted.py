@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stand-in for generated code: a loaded kernel that runs the interpreter on the raw pointers.
 
 It sees only what machine code sees (pointers, sizes, strides), so argument handling is tested to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of the documentation as programs: their blocks run in order, and print what they show.
 
     python -m tests.pages docs/tutorial.md   # in a fresh folder, by test_pages.py
@@ -83,7 +84,7 @@ def run_page(path: Path, update: bool = False) -> str:
         if shown is None:
             if has_failed:
                 raise Wrong(f"{path.name}:{block.line}: it fails:\n{printed}")
-        elif not _agrees(shown.text, printed):
+        elif not agrees(shown.text, printed):
             if not update:
                 told = f"the page shows\n{shown.text}\nand this is printed\n{printed}"
                 raise Wrong(f"{path.name}:{shown.line}: {told}")
@@ -147,7 +148,7 @@ def _run_sh(text: str, _namespace: dict[str, Any]) -> tuple[str, bool]:
     return done.stdout, done.returncode != 0
 
 
-def _agrees(shown: str, printed: str) -> bool:
+def agrees(shown: str, printed: str) -> bool:
     """But for times and rates, which differ by machine and run."""
     if _TIME.search(shown) or _TIME.search(printed):
         shown, printed = _timeless(shown), _timeless(printed)
@@ -169,7 +170,13 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def run_apart(path: Path, folder: Path, update: bool = False) -> subprocess.CompletedProcess[str]:
+def run_apart(
+    path: Path,
+    folder: Path,
+    update: bool = False,
+    module: str = "tests.pages",
+    python: str = sys.executable,
+) -> subprocess.CompletedProcess[str]:
     """Run a page in a process and an empty folder of its own, with a cache of its own there.
 
     A page may tune, and set numbers of threads: nobody else should see that.
@@ -179,9 +186,10 @@ def run_apart(path: Path, folder: Path, update: bool = False) -> subprocess.Comp
     ours = ("TCSYM_", "OMP_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     environment |= {"PYTHONPATH": str(ROOT), "TCSYM_CACHE_DIR": str(folder / "cache")}
+    environment |= {"IPYTHONDIR": str(folder / "ipython")}
     arguments = ["--update", str(path)] if update else [str(path)]
     return subprocess.run(
-        [sys.executable, "-m", "tests.pages", *arguments],
+        [python, "-m", module, *arguments],
         cwd=here,
         env=environment,
         capture_output=True,

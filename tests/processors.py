@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests need of the processor that they run on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of Python for scripts that fork after a compilation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The acceptance programs under every strategy: `./dev programs --strategies [NAMES] [--jobs N]`.
 
 The folder of the programs is the first argument. Besides the sizes of each record, sizes with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Targets whose caches do not depend on the machine that runs the tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kind of target is a line of the table: everything else goes by what the line says."""
 
 from __future__ import annotations
@@ -65,4 +66,5 @@ def test_code_is_the_back_ends(plain: Target, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("stage", [*STAGES, *Cpu.stages])
 def test_every_stage_has_a_text(stage: str) -> None:
-    assert explain_stage(PROGRAM, stage, target_of("avx2"), Options(), {}).strip()
+    text = explain_stage(PROGRAM, stage, target_of("avx2"), Options(), {}, sizes={"N": 37})
+    assert text.strip()

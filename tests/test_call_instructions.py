@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a settled call executes of our code, counted by callgrind: the same at every call.
 
 Counted are the kernel, which lies in anonymous memory, and the extension module: the call entry and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What contractions become: full registers, no spilled vector, one compilation, bounded code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo says of a layer in the end: a newcomer has to understand it."""
 
 from __future__ import annotations
@@ -18,6 +19,6 @@ def test_the_last_screen_is_ten_lines_of_loops() -> None:
         "    Y[i, j] = 0   # S0.init",
         "    serial k in 0:K  (reduction)",
         "      Y[i, j] += X[i, k] * W[k, j]   # S0",
-        "    Y[i, j] = fmax(Y[i, j] + b[j], 0.0)   # S1",
+        "    Y[i, j] = max(Y[i, j] + b[j], 0.0)   # S1",
     ]
     assert not any("$" in line for line in lines)

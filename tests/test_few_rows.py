@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of a few rows with a matrix that lies along the sum: blocks of vectors, no copies."""
 
 from __future__ import annotations

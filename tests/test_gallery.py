@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every layer of docs/gallery.md against numpy, at ragged sizes."""
 
 from __future__ import annotations
@@ -142,6 +143,18 @@ def grid_sample(X: Array, at: Array) -> Array:
             for j in (int(np.floor(x)), int(np.floor(x)) + 1):
                 if 0 <= i < X.shape[2] and 0 <= j < X.shape[3]:
                     out[n, :, p] += X[n, :, i, j] * (1 - abs(y - i)) * (1 - abs(x - j))
+    return out
+
+
+def deformable_conv(image: Array, F: Array, move: Array) -> Array:
+    n, _, h, w = image.shape
+    o, _, kh, kw = F.shape
+    out = np.zeros((n, o, h, w), np.float32)
+    start = np.array([kh // 2, kw // 2])
+    for b, y, x, i, j in np.ndindex(n, h, w, kh, kw):
+        at = np.array([y + i, x + j]) - start + move[b, y, x, i, j]
+        sample = grid_sample(image[b : b + 1], at[None, None].astype(np.float32))[0, :, 0]
+        out[b, :, y, x] += F[:, :, i, j] @ sample
     return out
 
 
@@ -313,6 +326,16 @@ def ctc(logp: Array, label: Array) -> Array:
     return np.array(out)
 
 
+def brackets(score: Array) -> tuple[Array, Array]:
+    n = score.shape[1]
+    chart = score.copy()
+    for w in range(1, n):
+        for i in range(n - w):
+            parts = [chart[:, i, k] + chart[:, k + 1, i + w] for k in range(i, i + w)]
+            chart[:, i, i + w] = np.max(parts, 0) + score[:, i, i + w]
+    return chart, chart[:, 0, -1]
+
+
 def warping(X: Array, Y: Array) -> Array:
     D = np.full((len(X) + 1, len(Y) + 1), np.inf)
     D[0, 0] = 0
@@ -379,6 +402,10 @@ CASES: dict[str, Case] = {
         lambda X: X.transpose(0, 1, 4, 2, 5, 3).reshape(1, 3, 8, 10),
     ),
     "grid_sample": (lambda: (draw(2, 3, 4, 5), 2 * draw(2, 7, 2) + 1), grid_sample),
+    "deformable_conv": (
+        lambda: (draw(2, 3, 5, 4), draw(2, 3, 3, 2), draw(2, 5, 4, 3, 2, 2)),
+        deformable_conv,
+    ),
     "grouped_query_attention": (
         lambda: (draw(1, 2, 3, 5, 4), draw(1, 2, 6, 4), draw(1, 2, 6, 7)),
         lambda q, k, v: softmax(q @ k[:, :, None].swapaxes(-1, -2) / 2) @ v[:, :, None],
@@ -458,6 +485,7 @@ CASES: dict[str, Case] = {
     "viterbi": (lambda: (draw(6, 2, 4), draw(4, 4)), viterbi),
     "crf_normaliser": (lambda: (draw(6, 2, 4), draw(4, 4)), crf_normaliser),
     "ctc": (lambda: (np.log(softmax(draw(5, 2, 3))), LABELS), ctc),
+    "brackets": (lambda: (draw(3, 6, 6),), brackets),
     "warping": (lambda: (draw(6), draw(8)), warping),
 }
 SIZES = {"sinusoids": {"L": 5, "D": 4}, "token_means": {"P": 9}}

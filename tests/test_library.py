@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every kernel of the library against numpy, at ragged sizes, and its place in the package."""
 
 from __future__ import annotations
@@ -323,7 +324,7 @@ def test_unknown_names() -> None:
 
 
 def test_command_line() -> None:
-    listed = CliRunner().invoke(main, ["show", "--library"])
+    listed = CliRunner().invoke(main, ["list"])
     assert listed.exit_code == 0
     assert all(name in listed.output for name in library.names())
     shown = CliRunner().invoke(main, ["show", "library:row_sum", "syntax"])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same contract with generated code: faults, executables, threads, fork, spawn, cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One text, everywhere: a layer is written once and used from each library as that library has it.
 
 Read this first. Every test uses the same kernel; those of libraries that are not installed are
@@ -50,8 +51,7 @@ def test_a_gradient_is_a_kernel() -> None:
 
 
 @pytest.fixture
-def torch() -> Any:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def torch(torch: Any) -> Any:
     if not hasattr(torch.library, "register_vmap"):
         pytest.skip("torch is older than 2.5")
     return torch
@@ -119,8 +119,7 @@ def test_torch_exported(torch: Any) -> None:
 
 
 @pytest.fixture
-def jax() -> Any:
-    jax = pytest.importorskip("jax", reason="jax is not installed")
+def jax(jax: Any) -> Any:
     jax.config.update("jax_enable_x64", True)
     yield jax
     jax.config.update("jax_enable_x64", False)
@@ -154,8 +153,7 @@ def test_dask() -> None:
     assert Y.chunks == ((2, 2, 2), (4,)) and np.allclose(Y.compute(), EXPECTED)
 
 
-def test_xarray() -> None:
-    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+def test_xarray(xarray: Any) -> None:
     from tcsym.xarray import apply
 
     named = xarray.DataArray(X, dims=("sample", "feature"), coords={"sample": list("abcdef")})

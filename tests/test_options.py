@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: validation, JSON, and that every rule changes code and never a result."""
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ _values = {
     **{name: st.booleans() for name in ("pack", "vectorize", "parallelize", "tf32")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
     "plan": st.sampled_from(("", "Panels", "InPlace:2")),
-    "time_limit": st.floats(1e-3, 1e3),
 }
 _values["nests"] = st.dictionaries(
     st.tuples(st.integers(0, 63), st.sampled_from(NEST_FIELDS)), st.none(), max_size=4
@@ -96,7 +96,7 @@ def test_text_says_what_differs_from_the_defaults() -> None:
         '{"register_rows": true}',
         '{"pack": 1}',
         '{"fusion": "most"}',
-        '{"time_limit": 0}',
+        '{"max_operations": 0}',
         '{"parallel_loops": 0}',
         '{"inner_fusion": "most"}',
         '{"nests": 3}',
@@ -106,7 +106,7 @@ def test_text_says_what_differs_from_the_defaults() -> None:
         '{"nests": [[0, "pack", 1]]}',
         '{"nests": [[0, "fusion", "min"]]}',
         '{"nests": [[0, "pack", true], [0, "pack", false]]}',
-        '{"time_limit": "x"}',
+        '{"max_operations": "x"}',
         '{"bind": "early"}',
         '{"bind": {"K": "early"}}',
         '{"bind": {"2K": "after"}}',
@@ -214,3 +214,17 @@ def test_a_nest_of_its_own_leaves_the_others_alone() -> None:
     plain, own = nests(Options()), nests(Options(nests=((1, "register_rows", 3),)))
     both = nests(Options(register_rows=3))
     assert own != plain and own != both
+
+
+def test_options_are_changed_by_a_method() -> None:
+    given = Options(register_rows=2, bind={"K": "before"})
+    changed = given.replace(pack=False, register_rows=4)
+    assert changed == Options(register_rows=4, bind={"K": "before"}, pack=False)
+    assert given == Options(register_rows=2, bind={"K": "before"})  # as it was
+    assert given.replace() == given
+    for wrong, message in (
+        ({"pakc": False}, "unknown option `pakc`"),
+        ({"pack": 3}, "`pack` is 3"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            given.replace(**wrong)

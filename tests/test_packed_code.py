@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of short numbers as users run them: integers are exact, instructions as expected."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ TARGETS = [t for t in ("cpu", "cpu:avx2", "cpu:avx512bf16") if runs_here(resolve
 PRODUCT = (
     "def f({a}(M,K) A, {b}({shape}) B) -> (C) {{ C(m,n) +=! {wide}(A(m,k)) * {wide}(B({at})) }}"
 )
+NUMPY = {"half": "float16", "float": "float32", "bfloat16": ml_dtypes.bfloat16}
 ROWS, COLUMNS = ("K,N", "k,n"), ("N,K", "n,k")
 SIZES = [(1, 1, 1), (8, 32, 2), (9, 33, 3), (64, 64, 4), (33, 70, 65), (130, 40, 259), (5, 200, 0)]
 
@@ -70,6 +72,37 @@ def test_bfloats_are_summed_in_float(layout: tuple[str, str], target: str) -> No
         np.testing.assert_array_less(
             np.abs(f(x, y) - a @ b), 1e-6 * (np.abs(a) @ np.abs(b)) + 1e-30
         )
+
+
+KINDS = ("bool", "uint8", "int8", "uint16", "int16", "int32", "int64", "half", "bfloat16", "float")
+
+
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("wide", "short"),
+    [("float", "bfloat16"), ("int32", "int8"), ("int32", "uint8"), ("int32", "int16")],
+)
+def test_factors_are_cast_to_short_types_from_all_others(
+    wide: str, short: str, target: str
+) -> None:
+    given = ", ".join(f"{t}(N,K) W{k}" for k, t in enumerate(KINDS))
+    sums = "\n".join(
+        f"Y{k}(m,n) +=! {wide}(X(m,k)) * {wide}({short}(W{k}(n,k)))" for k in range(len(KINDS))
+    )
+    results = ", ".join(f"Y{k}" for k in range(len(KINDS)))
+    kernel = tcsym.define(
+        f"def f({short}(M,K) X, {given}) -> ({results}) {{ {sums} }}", target=target
+    ).f
+    rng = np.random.default_rng(0)
+    for m, n, k in ((5, 7, 33), (40, 64, 8)):
+        shapes = [(m, k), *[(n, k)] * len(KINDS)]
+        arrays = [
+            rng.integers(0, 2 if t == "bool" else 5, s).astype(NUMPY.get(t, t))
+            for t, s in zip((short, *KINDS), shapes)
+        ]
+        for y, r in zip(kernel(*arrays), kernel.reference(*arrays), strict=True):
+            np.testing.assert_array_equal(y, r)
 
 
 FORMS = {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions of short numbers with channels far apart: values, instructions, what stays."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README.md and the pages for users: every snippet and command runs and prints what they show."""
 
 import importlib.util
@@ -9,31 +10,45 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.frontend.builtins import ARITY
+from tcsym.builtins import ARITY
+from tests.hosts import HOSTS
 from tests.pages import ROOT, Wrong, blocks_of, pages, run_apart, run_page
 
 PAGES = pages()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def needed(page: Path) -> set[str]:
+    """Packages that examples of the page need."""
+    comments = {b.comment for b in blocks_of(page.read_text())}
+    return {c.removeprefix("needs: ") for c in comments if c.startswith("needs: ")}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.host if needed(p) & {*HOSTS} else ()) for p in PAGES],
+    ids=lambda page: page.name,
+)
 def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     done = run_apart(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-NEEDED = sorted({b.comment for p in PAGES for b in blocks_of(p.read_text())} - {""})
-
-
-@pytest.mark.parametrize("comment", [c for c in NEEDED if c.startswith("needs: ")])
-def test_examples_that_need_another_package_were_run(comment: str) -> None:
-    package = comment.removeprefix("needs: ")
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param(n, marks=pytest.mark.host if n in HOSTS else ())
+        for n in sorted(set().union(*map(needed, PAGES)))
+    ],
+)
+def test_examples_that_need_another_package_were_run(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: its examples in pages were left out")
 
 
-def test_what_pages_repeat_of_the_sources_is_fresh() -> None:
+@pytest.mark.parametrize("tool", ["tables", "pictures"])
+def test_what_pages_repeat_of_the_sources_is_fresh(tool: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tools.api_reference", "--check"],
+        [sys.executable, "-m", f"tools.{tool}", "--check"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

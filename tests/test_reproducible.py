@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same program gives the same code in every process."""
 
 import itertools

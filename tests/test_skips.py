@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The suite says what it skips, and why."""
 
 import subprocess

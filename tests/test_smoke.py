@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few seconds that say whether anything works at all: `./dev smoke`.
 
 One program of each kind, compared with the reference interpreter at sizes with and without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second process runs without the compiler: neither llvmlite nor islpy nor lark is loaded."""
 
 from __future__ import annotations
@@ -81,20 +82,23 @@ print(*sorted(set(sys.modules) - before))
 STANDARD = [
     "__future__",
     "_blake2",
+    "_string",
     "atexit",
     "errno",
+    "logging",  # with three of these: its hook at forks is to be there before ours
     "mmap",
-    "threading",
-]  # the last: of the probe
+    "string",
+    "threading",  # of the probe
+    "traceback",
+]
 WARM = {
     "": "",
-    "dispatch": "switch",
     "ir": "archive",
-    "kernel": "definition in_torch kernel module ready registry",
+    "kernel": "definition differentiable in_torch kernel module ready registry",
     "process": "config forks outside_graphs system threads",
     "runtime": (
         "_native arena cache digest entering kernel_code loader memory native packages packing "
-        "pool private processor versions"
+        "pool private processor switch versions"
     ),
     "target": "caches",
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training example: networks of strings learn what the same networks of torch learn."""
 
 from __future__ import annotations
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+from tests.hosts import host
+
+torch = host("torch")
 pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
 if not hasattr(torch.library, "register_vmap"):
     pytest.skip("torch is older than 2.5", allow_module_level=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What programs with sliding windows become: the instructions of their hot loops."""
 
 from __future__ import annotations

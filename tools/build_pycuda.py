@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Has pip build pycuda against a stand-in for the driver -> a wheel in build/pycuda, installed.
 
 pycuda comes as sources only, and its build wants what machines without a device lack: `libcuda.so`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives the coefficients in tcsym/codegen/scalar/math_f32.py and math_f64.py; prints them.
 
 Each fit is a weighted least-squares fit at Chebyshev nodes in 50 digits, with the weights raised

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives the coefficients of erfc, cbrt, gamma and Bessel functions in tcsym/codegen; prints them.
 
 Minimax polynomials as in `fit_polynomials`. Needs mpmath. Run: python -m tools.fit_special

@@ -1,24 +1,38 @@
-"""Run-time tests under every other supported Python that this machine has: `./dev test-pythons`.
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the wheels under every supported Python but this one: `./dev test-pythons [VERSIONS]`.
 
-Looks on PATH and in the folders of pyenv and uv. Each gets an environment under `.pythons`, once.
-Exit status 1 if tests fail or take too long under one; missing ones are named and no failure.
+And under this one with the oldest of what the package depends on (`lowest`). Each gets a wheel
+(`tools.wheels`), an environment below `.pythons` with it and what it needs, and runs there: smoke,
+the tests of what depends on an interpreter, README and tutorial. A table says what passed. Exit
+status 1 if something failed, took too long, or no other Python was found.
 """
 
 from __future__ import annotations
 
-import glob
 import os
-import shutil
-import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from subprocess import TimeoutExpired
+from tempfile import TemporaryDirectory
 from time import monotonic
 
-ROOT = Path(__file__).resolve().parents[1]
-SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+from tools.interpreters import (
+    ROOT,
+    SUPPORTED,
+    Interpreter,
+    environment,
+    install,
+    interpreters,
+    run,
+    say,
+)
+from tools.wheels import Wrong, source_distributions, wheel
+
+LOWEST = "lowest"
 SECONDS = 480  # for the tests of all of them
-NEEDED = ("pytest>=8", "hypothesis>=6.100", "setuptools>=77")
+NEEDED = ("pytest>=8", "hypothesis>=6.100", "setuptools>=77", "wheel", "build")
 # What depends on the inside of an interpreter: objects that native code reads, forks, threads.
 TESTS = (
     "tests/process/test_forks.py",
@@ -32,84 +46,87 @@ TESTS = (
     "tests/dispatch/test_adaptive.py::test_forks",
     "tests/dispatch/test_preferred.py::test_forks_while_ways_are_measured",
 )
-_PROBE = (
-    "import sys, sysconfig, venv; "
-    "print('%d.%d' % sys.version_info[:2] if sys.implementation.name == 'cpython' "
-    "and not sysconfig.get_config_var('Py_GIL_DISABLED') else '')"
-)
+PAGES = ("README.md", "docs/tutorial.md")
+BESIDE = ("tests", "tools", "benchmarks", "examples", "docs")  # what tests import or read
 
 
-def candidates(version: str) -> list[str]:
-    """Where an interpreter of this version may be, the preferred one first."""
-    found = shutil.which(f"python{version}")
-    home = os.path.expanduser("~")
-    pyenv = os.environ.get("PYENV_ROOT") or f"{home}/.pyenv"
-    uv = os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{home}/.local/share/uv/python"
-    managed = [f"{pyenv}/versions/{version}.*", f"{uv}/cpython-{version}.*"]
-    kept = [path for pattern in managed for path in sorted(glob.glob(pattern), reverse=True)]
-    return [*([found] if found else []), *(f"{path}/bin/python{version}" for path in kept)]
+def steps() -> dict[str, list[str]]:
+    """Words of the interpreter, by what they try."""
+    pytest = ["-m", "pytest", "-p", "no:cacheprovider"]
+    pages = {page: ["-m", "tests.pages", page] for page in PAGES}
+    return {"smoke": [*pytest, "tests/test_smoke.py"], "run time": [*pytest, *TESTS], **pages}
 
 
-def interpreter(version: str) -> str | None:
-    """The first candidate that is what it is called."""
-    for path in candidates(version):
-        try:
-            told = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, timeout=30)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if told.returncode == 0 and told.stdout.strip() == version:
-            return path
-    return None
-
-
-def environment(version: str, base: str) -> str:
-    """The interpreter of an environment that has what the tests need."""
-    folder = ROOT / ".pythons" / version
-    python, mark = str(folder / "bin" / "python"), folder / "installed"
+def requirements(lowest: bool = False) -> list[str]:
+    """lowest: the oldest series that are admitted."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *NEEDED]
-    if not mark.exists() or mark.read_text() != "\n".join(wanted):
-        say(f"making an environment with {base}")
-        subprocess.run([base, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, *wanted], check=True)
-        mark.write_text("\n".join(wanted))
-    return python
+    needed = [f"{x.replace('>=', '==')}.*" if lowest else x for x in project["dependencies"]]
+    return [*needed, *NEEDED]
 
 
-def passes(version: str, python: str, seconds: float) -> bool:
-    """True if the tests pass in time."""
-    command = [python, "-m", "pytest", "-p", "no:cacheprovider", *TESTS]
-    start = monotonic()
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        say(f"Python {version}: not done after {seconds:.0f} s")
-        return False
-    say(f"Python {version}: status {done.returncode} after {monotonic() - start:.0f} s")
-    return done.returncode == 0
+def tried(of: Interpreter, seconds: float) -> Mapping[str, str]:
+    """What came of each step: seconds, or what was wrong. Output of what failed is printed."""
+    told: dict[str, str] = {}
+    end = monotonic() + seconds
+    with TemporaryDirectory(dir=ROOT / ".pythons") as folder:
+        for name in (*BESIDE, "pyproject.toml", "README.md", "dev"):
+            Path(folder, name).symlink_to(ROOT / name)  # all but the package itself
+        for name, words in steps().items():
+            start = monotonic()
+            given = {"PYTHONPATH": folder, "TCSYM_CACHE_DIR": f"{folder}/cache"}
+            run_in = ["-c", _IN, folder, *words]
+            try:
+                done = run(of, run_in, env=given, timeout=max(1.0, end - start))
+            except TimeoutExpired:
+                told[name] = "too long"
+                continue
+            told[name] = f"{monotonic() - start:.0f} s" if done.returncode == 0 else "failed"
+            if done.returncode:
+                print(done.stdout, flush=True)
+    return told
 
 
-def say(text: str) -> None:
-    print(f"dev: {text}", file=sys.stderr, flush=True)
+_IN = (
+    "import os, sys; os.chdir(sys.argv[1]); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
 
 
 def main() -> int:
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    others = [version for version in SUPPORTED if version != own]
-    found = {version: path for version in others if (path := interpreter(version))}
-    for version in others:
-        if version not in found:
-            say(f"Python {version}: none on this machine, not tested")
-    pythons = {version: environment(version, path) for version, path in found.items()}
-    left, good = float(SECONDS), True
-    for k, (version, python) in enumerate(pythons.items()):
+    others = sys.argv[1:] or [version for version in SUPPORTED if version != own]
+    found = interpreters([version for version in others if version != LOWEST])
+    if not found and others != [LOWEST]:
+        say(f"no Python {', '.join(others)} on this machine, and none could be had")
+        return 1
+    if LOWEST in others or not sys.argv[1:]:
+        found[LOWEST] = Interpreter(own, sys.executable, of=LOWEST)
+    with TemporaryDirectory() as folder:
+        try:
+            sources = source_distributions(Path(folder))
+            wheels = {
+                v: [os.fspath(wheel(of, source, Path(folder))) for source in sources]
+                for v, of in found.items()
+            }
+        except Wrong as wrong:
+            say(str(wrong))
+            return 1
+        for v, of in found.items():
+            environment(of, requirements(v == LOWEST))
+            install(of, ["--no-deps", *wheels[v]])
+    table, left = {}, float(SECONDS)
+    for k, (version, of) in enumerate(found.items()):
         start = monotonic()
-        good &= passes(version, python, left / (len(pythons) - k))
+        table[version] = tried(of, left / (len(found) - k))
         left -= monotonic() - start
-    return 0 if good else 1
+    for version in dict.fromkeys([*others, *table]):
+        row = table.get(version)
+        say(f"Python {version}: {_line(row) if row else 'none on this machine, not tested'}")
+    return 0 if all(x[-1:] == "s" for row in table.values() for x in row.values()) else 1
+
+
+def _line(row: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {said}" for name, said in row.items())
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes tests/codegen/scalar/reference_values.json: functions at doubles, correctly rounded.
 
 Needs mpmath. Run: python -m tools.reference_values

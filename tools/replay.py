@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What two commits make of the same programs: mapped loops and LLVM IR, compared as text.
 
     ./dev replay              the last commit beside the files as they are

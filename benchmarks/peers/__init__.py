@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contestants: our kernels, and what a user of each other library would write.
 
 Every peer is optional. Those of one `home` share a process and its arrays, so rounds alternate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba's loops for norms, recurrences and memory-bound kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops of numba by kernel: how they are registered, and what several of them use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba's loops for products, contractions and convolutions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba's loops over ranges and positions that are data."""
 
 from __future__ import annotations

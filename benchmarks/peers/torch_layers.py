@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users of torch write for layers of docs/gallery.md."""
 
 from __future__ import annotations

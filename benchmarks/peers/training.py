@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backward passes: ours and torch's by autograd of one recorded call, JAX's by a compiled one.
 
 Steps of layers record a call and go back through it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Halide with its automatic schedulers, for kernels that are one or two functions in it.
 
 Every new size is a new compilation. Results go into a given buffer, so all are `out=` contestants.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: each function under `jit`, which compiles for every new shape."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numba: plain loops, parallel over the outermost, with fast-math."""
 
 from __future__ import annotations

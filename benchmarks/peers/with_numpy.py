@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numpy: the reference itself. opt_einsum: contractions, ordered and handed to BLAS."""
 
 from __future__ import annotations

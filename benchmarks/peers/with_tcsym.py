@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ours: one symbolic kernel for all sizes; also with `out=`, and with sizes substituted."""
 
 from __future__ import annotations

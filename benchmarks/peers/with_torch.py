@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch: eager (also channels-last and `out=`), and torch.compile with fixed and free sizes."""
 
 from __future__ import annotations

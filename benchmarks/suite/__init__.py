@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All kernels, by family. `CALL` is a kernel with no work: what it takes is the cost of a call.
 
 `LARGE` are programs of many statements: their start-up is measured, not their speed. `STEPS` are

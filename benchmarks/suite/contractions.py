@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products and tensor contractions, with what is fused to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions: dense, grouped, depthwise; channels first and last, strided, dilated."""
 
 from __future__ import annotations

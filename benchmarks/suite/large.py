@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs as large as users write them: the start-up table says how long they compile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers of docs/gallery.md at sizes of small networks: forward and backward passes together."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise chains, reductions, transpositions, gathers, pooling, distances."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalisations, moments, softmax and its relatives."""
 
 from __future__ import annotations

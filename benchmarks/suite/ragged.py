@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that depend on indices or on data, and scattered results."""
 
 from __future__ import annotations

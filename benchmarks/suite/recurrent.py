@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrences in time, and WaveNet's block."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent layers at few and many steps, of small and large batches: one compilation for all."""
 
 from __future__ import annotations

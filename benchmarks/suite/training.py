@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backward passes of the suite's kernels: gradients of all floating inputs, for one of each output.
 
 Right is what torch's own functions give in float64. A pass counts for twice the forward's work.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled levels of a kernel -> a folder: shared library, C header, manifest.
 
 The system's C compiler links. Symbols of all but the ways in are local, so several artifacts go
@@ -24,6 +25,7 @@ from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
 from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
+from tcsym.frontend.infer_messages import plain_index
 from tcsym.frontend.program import Tensor
 from tcsym.index.expr import TRUE, ZERO, Condition, all_of, eq, ge, mod, var
 from tcsym.index.text import condition_text
@@ -31,6 +33,7 @@ from tcsym.ir.archive import SYMBOL, members
 from tcsym.ir.compiled import BINDING, CONTEXT_FIELDS, Fault
 from tcsym.options import Options
 from tcsym.runtime.entry_image import all_dense, entry_image
+from tcsym.runtime.limits import LIMIT
 from tcsym.runtime.plan import CallPlan
 from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.target import Target
@@ -44,7 +47,7 @@ def export(
     path: str | PathLike[str],
     own: Constants,
     target: Target | str | None,
-    options: Options,
+    options: Options | None,
     bounds: Mapping[str, int],
     targets: Sequence[str] | None,
     strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)
@@ -93,7 +96,7 @@ class _Artifact:
         self.folder = folder
         self.tensors = (*plan.program.inputs, *plan.program.outputs)
 
-        self.checks = [*_promised(plan)]
+        self.checks = [*_promised(plan), *_fitting(plan)]
         self.checks += [(c.condition, c.kind, c.message) for c in plan.program.checks]
 
     def write(self) -> None:
@@ -346,16 +349,31 @@ typedef struct {
     const Kernel *binding;
 } Level;
 
+/* Integers that stay far from 0 where they would leave their 128 bits, or 64 as factors. */
+typedef __int128 wide;
+#define UNUSED __attribute__((unused)) static
+UNUSED wide within(wide a, wide most) { return a > most ? most : a < -most ? -most : a; }
+UNUSED int64_t narrow(wide a) { return (int64_t)within(a, INT64_MAX); }
+UNUSED wide sum(wide a, wide b) { return within(a + b, (wide)1 << 126); }
+UNUSED wide product(wide a, wide b) {
+    const wide most = (wide)1 << 63;
+    return within(a, most) * within(b, most);
+}
 /* Rounded towards minus infinity; 0 where the divisor is 0. */
-__attribute__((unused)) static int64_t quotient(int64_t a, int64_t b) {
+UNUSED wide quotient(wide a, wide b) {
     if (!b) return 0;
-    int64_t q = a / b;
+    wide q = a / b;
     return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
-__attribute__((unused)) static int64_t remainder_of(int64_t a, int64_t b) {
-    return b ? a - quotient(a, b) * b : 0;
-}
+UNUSED wide remainder_of(wide a, wide b) { return b ? a - quotient(a, b) * b : 0; }
 """
+
+
+def _fitting(plan: CallPlan) -> Iterator[tuple[Condition, str, str]]:
+    """That its formulas fit."""
+    for f in plan.limits.formulas:
+        message = f"`{plain_index(f.index)}` does not fit in 64 bits"
+        yield ge(LIMIT - 1, f.most), "size", message
 
 
 def _named(level: Level) -> list[tuple[str, Code]]:

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and tables -> C text: what of an artifact is a kernel's own.
 
-Every quotient, minimum or choice becomes one variable, so nesting in an expression never becomes
-nesting in C. Arithmetic is in 64 bits.
+Every operation becomes one variable, so nesting in an expression never becomes nesting in C.
+Arithmetic is in 128 bits, and stays far away where it would leave these (`tables.h`): whatever the
+sizes, no number is taken for a small one.
 """
 
 from __future__ import annotations
@@ -29,19 +31,22 @@ class Function(Fold[str, str]):
         """A variable that holds the value of an expression."""
         if value not in self.known:
             self.known[value] = f"t{len(self.known)}"
-            self.lines.append(f"const int64_t {self.known[value]} = {value};")
+            self.lines.append(f"const wide {self.known[value]} = {value};")
         return self.known[value]
 
     def variable(self, name: str) -> str:
         return f"s[{self.places[name]}]"
 
     def total(self, terms: Sequence[tuple[str, int]], constant: int) -> str:
-        parts = [f"INT64_C({c}) * {value}" if c != 1 else value for value, c in terms]
-        whole = " + ".join([*parts, f"INT64_C({constant})"] if constant or not parts else parts)
-        return whole if len(parts) <= 1 and not constant else f"({whole})"
+        parts = [self.times(value, _number(c)) if c != 1 else value for value, c in terms]
+        parts += [_number(constant)] if constant or not parts else []
+        return reduce(lambda a, b: self.named(f"sum({a}, {b})"), parts)
+
+    def times(self, a: str, b: str) -> str:
+        return self.named(f"product({a}, {b})")
 
     def product(self, factors: Sequence[str]) -> str:
-        return self.named(" * ".join(factors))
+        return reduce(self.times, factors)
 
     def quotient(self, a: str, b: str) -> str:
         return self.named(f"quotient({a}, {b})")
@@ -74,11 +79,16 @@ class Function(Fold[str, str]):
         return reduce(lambda a, b: self.named(f"{a} || {b}"), truths, "0")
 
 
+def _number(n: int) -> str:
+    """A literal, as near as C has one."""
+    return f"(wide)INT64_C({max(-(2**63) + 1, min(n, 2**63 - 1))})"
+
+
 def filling(name: str, values: Sequence[Index], sizes: Sequence[str], to: str) -> str:
     """`static void NAME(const int64_t *s, int64_t *TO)`: the values, one after the other."""
     f = Function(sizes)
     for k, e in enumerate(values):
-        f.lines.append(f"{to}[{k}] = {f.index(e)};")
+        f.lines.append(f"{to}[{k}] = narrow({f.index(e)});")
     return f.text(f"static void {name}(const int64_t *s, int64_t *{to})")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> its code for each target of an artifact: every version, compiled for all its sizes."""
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Version
 from tcsym.errors import OptionError
-from tcsym.index.expr import FALSE, TRUE, Condition, Index, all_of, eq, var
+from tcsym.index.expr import FALSE, TRUE, Condition, Index, all_of, eq, negate, var
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.device import device_of
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
+from tcsym.sizes.context import Interval, decided, ranges_of
 from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.cpu import KINDS
 from tcsym.target.cuda import KINDS as DEVICES
@@ -60,7 +62,7 @@ class Level(Struct, frozen=True):
 
 def levels_of(
     plan: CallPlan,
-    options: Options,
+    options: Options | None,
     targets: Sequence[str],
     strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)
     table: Table | None = None,
@@ -90,19 +92,23 @@ def levels_of(
 
 
 def _table(
-    plan: CallPlan, options: Options, target: Target, strategy: Strategy, table: Table | None
+    plan: CallPlan, options: Options | None, target: Target, strategy: Strategy, table: Table | None
 ) -> Table:
     is_own = plan.device is device_of(target)
     if table is not None and is_own and len(table.versions) > 1:
         return table
-    return policy_for(strategy, Making(plan, target, options, Stats())).first()
+    return policy_for(strategy, Making(plan, target, options, Counters())).first()
 
 
-def _codes(plan: CallPlan, options: Options, target: Target, table: Table) -> Iterator[Code]:
+def _codes(plan: CallPlan, options: Options | None, target: Target, table: Table) -> Iterator[Code]:
     """The versions in the order in which a call asks for them; the last serves what is left."""
+    making = Making(plan, target, options, Counters())
+    ranges = dict.fromkeys(plan.sizes, Interval(0, None)) | ranges_of(making.declared())
+    unusual = negate(decided(all_of(plan.limits.usual), ranges))
+    if unusual != FALSE and target.machine.multiprocessor is None:
+        yield _code(plan, target, unusual, making.wide())
     versions = list(_versions(plan, table))
     if not versions or versions[-1][0] != TRUE:
-        making = Making(plan, target, options, Stats())
         versions.append((TRUE, making.symbolic(making.regions[0])))
     for context, version in versions:
         if context != FALSE:
@@ -124,17 +130,20 @@ def _versions(plan: CallPlan, table: Table) -> Iterator[tuple[Condition, Version
         yield TRUE, last
 
 
-@deep_recursion
+@depth_checked
 def _code(plan: CallPlan, target: Target, context: Condition, version: Version) -> Code:
     made, program = version.variants, plan.program
     dense: Layout = "dense"
     layouts = (dense,) * (len(plan.inputs) + len(plan.outputs))
     given = program, target, made.options, made.fixed, layouts, made.context
+    wide = made.wide
     grids: Grids = ()
     if target.machine.multiprocessor is not None:
-        stages = Lowering(*given, {})
+        stages = Lowering(*given, {}, wide)
         grids = _grids(stages.mapped(stages.scheduled(), whole=True).kernel)
-    return Code(context, compile_program(*given), str(version), grids)
+    compiled = compile_program(*given, wide)
+    made.require_plans(layouts, compiled)
+    return Code(context, compiled, str(version), grids)
 
 
 def _grids(kernel: Kernel) -> Grids:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- constants: inputs that the caller gives once. What follows from them alone is made when they
  * are bound; what the code of some sizes makes of them (packed panels), before its first call. */
 
@@ -60,9 +61,10 @@ static int map_file(const File *file, void **memory) {
     return 0;
 }
 
-/* Mapped once; they stay. */
+/* Mapped once; they stay until all is released. */
+static void *mapped[N_CONSTANTS + 1];
+
 static int map_files(void *const **constants) {
-    static void *mapped[N_CONSTANTS + 1];
     if (!constant_files[0].name)
         return failed(ERROR_CALL, KERNEL ": constants are not bound");
     for (int k = 0; k < N_CONSTANTS; k++) {
@@ -72,6 +74,18 @@ static int map_files(void *const **constants) {
     }
     *constants = mapped;
     return 0;
+}
+
+static void release_bound(void) {
+    pthread_rwlock_wrlock(&bound_lock);
+    unbind(chosen());
+    for (int k = 0; k < N_CONSTANTS; k++)
+        if (mapped[k]) {
+            const File *file = constant_files + k;
+            munmap((char *)mapped[k] - file->start, file->start + file->bytes);
+            mapped[k] = NULL;
+        }
+    pthread_rwlock_unlock(&bound_lock);
 }
 
 static int bind_now(void *const *constants, const int64_t *sizes) {
@@ -185,18 +199,25 @@ static int run_bound(const Level *level, const Team *team, void *const *buffers,
 
 /* Between others' calls; sizes that constants tell are within their bounds. */
 static int bind_checked(void *const *constants, const int64_t *sizes) {
+    int64_t extents[N_CONSTANT_EXTENTS + 1];
     for (int k = 0; k < N_SIZES && constants; k++) {
         int error = is_told[k] ? check_size(k, sizes[k]) : 0;
         if (error)
             return error;
     }
+    constant_extents(sizes, extents);
+    int error = constants ? check_memory(constants, constant_arguments, N_CONSTANTS, extents) : 0;
+    if (error)
+        return error;
     pthread_rwlock_wrlock(&bound_lock);
-    int error = bind_now(constants, sizes);
+    error = bind_now(constants, sizes);
     pthread_rwlock_unlock(&bound_lock);
     return error;
 }
 
 int NAME(_bind)(void *const *constants, const int64_t *sizes) {
+    if (constants && N_SIZES && !sizes)
+        return failed(ERROR_CALL, KERNEL ": the values of its sizes are null");
     return bind_checked(constants, constants ? sizes : fixed);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels on NVIDIA's devices: the driver is found when a call first needs it, code lies in files
  * beside this library. A kernel is loaded on each device once; calls are enqueued and return. What a
  * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
@@ -215,7 +216,7 @@ static int run_on_device(void *const *buffers, const int64_t *sizes, int device,
 }
 
 int NAME(_cuda_run)(void *const *buffers, const int64_t *sizes, int device, void *stream) {
-    int error = check_sizes(sizes);
+    int error = check_given(buffers, sizes);
     return error ? error : run_on_device(buffers, sizes, device, stream);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NVIDIA's driver, found when it is first needed, and the grids that host halves of kernels launch by
  * it. One text for the run time (tcsym/native/device.c) and for artifacts (cuda.c), which also say
  * what DRIVER_ERROR is. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Levels for devices -> what an artifact has of them: code in files, tables in C, launch rules."""
 
 from __future__ import annotations

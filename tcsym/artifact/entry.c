@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every artifact has: checks of arguments, scratch memory, threads, the ways in. The tables and
  * functions of one kernel (declared in the text before this one) say the rest. */
 
@@ -15,32 +16,54 @@ static int failed(int code, const char *format, ...) {
 
 /* ---- scratch memory: grows, and belongs to the calling thread */
 
-typedef struct {
+typedef struct Scratch {
     void *memory;
     size_t bytes;
+    struct Scratch *next, **link;
 } Scratch;
 
 static pthread_key_t scratch_key;
-static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static atomic_bool has_key;
+static Scratch *all_scratch;
+static pthread_mutex_t scratch_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void drop_scratch(void *kept) {
-    Scratch *s = kept;
+static void free_scratch(Scratch *s) {
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
     free(s->memory);
     free(s);
 }
 
-static void make_key(void) { pthread_key_create(&scratch_key, drop_scratch); }
+static void drop_scratch(void *kept) {
+    pthread_mutex_lock(&scratch_lock);
+    free_scratch(kept);
+    pthread_mutex_unlock(&scratch_lock);
+}
+
+static Scratch *new_scratch(void) {
+    Scratch *s = NULL;
+    pthread_mutex_lock(&scratch_lock);
+    has_key = has_key || !pthread_key_create(&scratch_key, drop_scratch);
+    if (has_key && (s = calloc(1, sizeof *s)) && pthread_setspecific(scratch_key, s)) {
+        free(s);
+        s = NULL;
+    }
+    if (s) {
+        s->next = all_scratch;
+        s->link = &all_scratch;
+        if (s->next)
+            s->next->link = &s->next;
+        all_scratch = s;
+    }
+    pthread_mutex_unlock(&scratch_lock);
+    return s;
+}
 
 static char *scratch(size_t bytes) {
-    pthread_once(&scratch_once, make_key);
-    Scratch *s = pthread_getspecific(scratch_key);
-    if (!s) {
-        s = calloc(1, sizeof *s);
-        if (!s || pthread_setspecific(scratch_key, s)) {
-            free(s);
-            return NULL;
-        }
-    }
+    Scratch *s = has_key ? pthread_getspecific(scratch_key) : NULL;
+    if (!s && !(s = new_scratch()))
+        return NULL;
     if (s->bytes < bytes || !s->memory) {
         free(s->memory);
         s->memory = NULL;
@@ -91,7 +114,7 @@ const char *NAME(_level)(void) {
 static int check_size(int k, int64_t value) {
     const char *name = size_names[k];
     long long n = value, most = bounds[k];
-    if (n < 0 || n >= INT64_C(1) << 31)
+    if (n < 0)
         return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld", name, n);
     if (most >= 0 && n > most)
         return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, but it is at most %lld here", name, n, most);
@@ -113,6 +136,29 @@ static int check_sizes(const int64_t *sizes) {
 
 /* What is bound or packed, see constants.c. */
 static void *bound_argument(const Kernel *kernel, int k);
+
+/* Whatever has elements has memory. */
+static int check_memory(void *const *buffers, const Argument *known, int n, const int64_t *extents) {
+    for (int k = 0; k < n; k++) {
+        bool is_empty = false;
+        for (int d = 0; d < known[k].rank; d++)
+            is_empty |= *extents++ <= 0;
+        if (!is_empty && !(buffers && buffers[k]))
+            return failed(ERROR_CALL, KERNEL ": the memory of `%s` is null", known[k].name);
+    }
+    return 0;
+}
+
+static int check_given(void *const *buffers, const int64_t *sizes) {
+    int64_t extents[N_EXTENTS + 1];
+    if (N_SIZES && !sizes)
+        return failed(ERROR_CALL, KERNEL ": the values of its sizes are null");
+    int error = check_sizes(sizes);
+    if (error)
+        return error;
+    extents_of(sizes, extents);
+    return check_memory(buffers, arguments, N_ARGUMENTS, extents);
+}
 
 /* Arguments and sizes as the code takes them. binding: its size behind the others. */
 static void order(const Kernel *kernel, void *const *buffers, const int64_t *sizes, int64_t binding,
@@ -137,6 +183,8 @@ typedef struct Team {
     int64_t threads;
 } Team;
 
+static const int64_t MOST_SCRATCH = INT64_C(1) << 46;
+
 static const Kernel *serving(const Kernel *kernel, const int64_t *sizes) {
     while (!kernel->serves(sizes))
         kernel++;
@@ -147,6 +195,8 @@ static int run_kernel(const Kernel *kernel, const Team *team, void *const *buffe
                       const int64_t *sizes, int64_t binding) {
     int64_t bytes[2], threads = team->threads;
     kernel->bytes(sizes, bytes);
+    if (bytes[0] > MOST_SCRATCH || bytes[1] > MOST_SCRATCH)
+        return failed(ERROR_MEMORY, KERNEL ": sizes ask for more scratch memory than there is");
     int64_t shared = bytes[0] > 0 ? (bytes[0] + 127) / 128 * 128 : 0;
     int64_t private = bytes[1] > 0 ? (bytes[1] + 127) / 128 * 128 : 0;
     char *memory = shared + private ? scratch(shared + private * threads) : NULL;
@@ -165,6 +215,7 @@ static int run_kernel(const Kernel *kernel, const Team *team, void *const *buffe
 /* With what is bound of constants, see constants.c; sizes that these or nothing tell. */
 static int run_bound(const Level *level, const Team *team, void *const *buffers, const int64_t *sizes);
 static int known_sizes(int64_t *sizes);
+static void release_bound(void);
 
 static int run_by(const Team *team, void *const *buffers, const int64_t *sizes) {
     const Level *level = chosen();
@@ -184,8 +235,10 @@ int32_t NAME(_enter)(void *const *buffers, const int64_t *sizes, const Team *con
     return error ? error : run_by(context, buffers, sizes);
 }
 
+int NAME(_check)(const int64_t *sizes) { return check_sizes(sizes); }
+
 int NAME(_run)(void *const *buffers, const int64_t *sizes) {
-    int error = check_sizes(sizes);
+    int error = check_given(buffers, sizes);
     return error ? error : run(buffers, sizes);
 }
 
@@ -249,7 +302,7 @@ static int read_tensors(DLTensor *const *tensors, const Argument *known, int n,
         int error = check_tensor(tensors[k], tensors[0], known + k, known[0].name);
         if (error)
             return error;
-        buffers[k] = (char *)tensors[k]->data + tensors[k]->byte_offset;
+        buffers[k] = tensors[k]->data ? (char *)tensors[k]->data + tensors[k]->byte_offset : NULL;
         for (int d = 0; d < known[k].rank; d++) {
             int size = *extent_sizes++;
             if (size >= 0 && sizes[size] < 0)
@@ -281,6 +334,7 @@ int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
         return error;
     extents_of(sizes, extents);
     if ((error = check_extents(tensors, arguments, N_ARGUMENTS, extents)) ||
+        (error = check_memory(buffers, arguments, N_ARGUMENTS, extents)) ||
         (error = check_apart(buffers, extents, buffers, arguments, N_ARGUMENTS, extents)))
         return error;
     if (HAS_CUDA && tensors[0]->device.device_type == CUDA) {
@@ -291,6 +345,28 @@ int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
 }
 
 void NAME(_extents)(const int64_t *sizes, int64_t *extents) { extents_of(sizes, extents); }
+
+/* Threads of OpenMP stay when their work is done, and so does its library. */
+static void keep_threads(void) {
+#ifdef _OPENMP
+    int omp_get_max_threads(void);
+    Dl_info of;
+    if (dladdr((void *)omp_get_max_threads, &of))
+        dlopen(of.dli_fname, RTLD_NOW | RTLD_NODELETE);
+#endif
+}
+
+void NAME(_release)(void) {
+    release_bound();
+    keep_threads();
+    pthread_mutex_lock(&scratch_lock);
+    while (all_scratch)
+        free_scratch(all_scratch);
+    if (has_key)
+        pthread_key_delete(scratch_key);
+    has_key = false;
+    pthread_mutex_unlock(&scratch_lock);
+}
 
 /* ---- TVM's FFI: its stable C ABI, as far as a function of tensors and integers needs it
  * (https://tvm.apache.org/ffi). */

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the two ends of artifacts agree on: kinds of errors <-> codes, the manifest, its format."""
 
 from __future__ import annotations
 
 MANIFEST = "manifest.json"
-FORMAT = 3
+FORMAT = 4
 
 CODES = {
     "call": 1,

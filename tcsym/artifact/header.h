@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* @NAME@: a kernel made by tcsym. Link with -l@NAME@.
  *
  * Arguments, in order, all dense and row-major:
@@ -50,6 +51,9 @@ TCSYM_API int @NAME@_run(void *const *buffers, const int64_t *sizes);
  * the caller gives. */
 TCSYM_API int @NAME@_tensors(DLTensor *const *tensors, const int64_t *given);
 
+/* Whether a call of these sizes may be made: as `@NAME@_run`, which asks it first. */
+TCSYM_API int @NAME@_check(const int64_t *sizes);
+
 /* Extents of all arguments, one after the other (@EXTENTS@ numbers): shapes of outputs are last. */
 TCSYM_API void @NAME@_extents(const int64_t *sizes, int64_t *extents);
 
@@ -59,6 +63,9 @@ TCSYM_API const char *@NAME@_level(void);
 
 @CONSTANTS@@CUDA@/* Most threads of a call; 1 at first. */
 TCSYM_API void @NAME@_set_threads(int n);
+
+/* Gives back all memory, before the library is unloaded; no call runs meanwhile. */
+TCSYM_API void @NAME@_release(void);
 
 /* As `@NAME@_run`, for tcsym itself. */
 struct Team;

@@ -1,23 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
 """An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy.
 
-On devices, arrays, results and streams are those of the run time, by way of pycuda; the library
-itself loads code and launches it.
+On devices, arrays, results and streams are those of the run time; the library itself loads code and
+launches it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
-import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
-from tcsym.errors import ERROR_KINDS, CallError, OptionError, TCError
+from tcsym.artifact.library import Loaded, own_library
+from tcsym.errors import ERROR_KINDS, CallError, MissingError, OptionError, TCError
 from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import (
@@ -57,26 +60,55 @@ def load(path: str | PathLike[str], *, constants: Mapping[str, object] | None = 
         file = folder.resolve() / manifest["library"]
         if file.stat().st_size != manifest["bytes"]:  # what is mapped and not there ends a process
             raise ValueError(f"`{file.name}` has not the {manifest['bytes']} bytes of its export")
-        open_library = _instance if manifest["constants"] else ctypes.CDLL
-        library = open_library(str(file))
-        stored = [t for t in manifest["constants"] if "file" in t]
-        given = {t["name"]: _mapped(folder / t["file"], t["type"]) for t in stored}
+        stored = {t["name"]: (folder / t["file"], t) for t in manifest["constants"] if "file" in t}
+        key = (*[_state(x) for x in (file, *[path for path, _ in stored.values()])], str(manifest))
+        is_shared = bool(stored) and not constants
+        found = _shared.get(key) if is_shared else None
+        if found is not None:
+            return Artifact(manifest, found)
+        bound = Bound(file, _opened(file, manifest), {}, manifest["fixed"])
+        given = {name: _mapped(path, t["type"]) for name, (path, t) in stored.items()}
     except (OSError, ValueError, KeyError) as error:
         raise OptionError(f"`{folder}` is no artifact: {error}") from None
-    made = Artifact(manifest, library)
+    made = Artifact(manifest, bound)
     given |= dict(constants or {})
     if given:
         made.bind(**given)
+    if is_shared:
+        made.bound.is_shared = True
+        _shared[key] = made.bound
     return made
 
 
-def _instance(path: str) -> ctypes.CDLL:
-    """A library by itself, as constants that are bound belong to it: the system loads a file once.
-    By its name, too, so the descriptor stays open."""
-    file = os.memfd_create(Path(path).name)
-    with open(file, "wb", closefd=False) as memory:
-        memory.write(Path(path).read_bytes())
-    return ctypes.CDLL(f"/proc/self/fd/{file}")
+class Bound:
+    """A library with the constants that are bound in it; fixed: sizes that these or nothing tell.
+
+    Equal loads of a folder with its own constants share one, until one of them binds others.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        library: Loaded,
+        constants: Mapping[str, View],
+        fixed: Mapping[str, int],
+    ) -> None:
+        self.file, self.library, self.constants, self.fixed = file, library, constants, fixed
+        self.is_shared = False
+
+
+_shared: WeakValueDictionary[tuple[object, ...], Bound] = WeakValueDictionary()
+
+
+def _opened(file: Path, manifest: Mapping[str, Any]) -> Loaded:
+    name = manifest["name"]
+    return own_library(file, name) if manifest["constants"] else Loaded(str(file), name)
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    """By which a file is known, as long as it is not written."""
+    found = path.stat()
+    return path.resolve(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _mapped(path: Path, dtype: str) -> Any:
@@ -88,11 +120,10 @@ def _mapped(path: Path, dtype: str) -> Any:
 
 
 class _Code:
-    """A function of an artifact as an entry calls it."""
+    """The function of an artifact that an entry calls."""
 
-    def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self.library = library
-        self.address = ctypes.cast(library[name], ctypes.c_void_p).value or 0
+    def __init__(self, library: Loaded) -> None:
+        self.library, self.address = library, library.address("enter")
 
 
 class Artifact:
@@ -103,29 +134,20 @@ class Artifact:
     level: the kind of processor whose code runs here; "none" if there is code for devices only.
     """
 
-    def __init__(self, manifest: Mapping[str, Any], library: ctypes.CDLL) -> None:
+    def __init__(self, manifest: Mapping[str, Any], bound: Bound) -> None:
         self.name: str = manifest["name"]
         self.manifest = manifest
         self._inputs, self._outputs = manifest["inputs"], manifest["outputs"]
         self._types = [NAMES[t["type"]] for t in (*self._inputs, *self._outputs)]
         self._sizes: list[str] = manifest["sizes"]
         self._places: dict[str, int] = manifest.get("places", {})
-        self._run = library[f"{self.name}_run"]
-        self._extents = library[f"{self.name}_extents"]
-        self._extents.restype = None
-        self._error = library[f"{self.name}_error"]
-        self._error.restype = ctypes.c_char_p
-        self._set_threads = library[f"{self.name}_set_threads"]
-        level = library[f"{self.name}_level"]
-        level.restype = ctypes.c_char_p
-        self.level: str = level().decode()
         self._device: Device | None = None
         self._used: set[tuple[int, int]] = set()  # devices and streams
         if manifest.get("devices"):
             from tcsym.runtime.device import device_of
 
             self._device = device_of("cuda")
-            self._enqueue, self._wait = (library[f"{self.name}_cuda_{f}"] for f in ("run", "wait"))
+            self._enqueue, self._wait = map(bound.library.function, ("cuda_run", "cuda_wait"))
             pointer = ctypes.c_void_p
             self._enqueue.argtypes = [pointer, pointer, ctypes.c_int, pointer]
             self._wait.argtypes = [ctypes.c_int, pointer]
@@ -133,11 +155,18 @@ class Artifact:
         self._values = ctypes.c_int64 * max(1, len(self._sizes))
         self._buffers = ctypes.c_void_p * len(self._ranks)
         self._numbers = ctypes.c_int64 * max(1, sum(self._ranks))
-        self._library = library
-        self._fixed: dict[str, int] = manifest["fixed"]
-        self._constants: dict[str, View] = {}
-        self._enter = self._serve if manifest["constants"] else self._entered()
         self._last: tuple[tuple[int, ...], Any, list[Shape]] | None = None
+        self._use(bound)
+        self.level = bound.library.text("level")
+
+    def _use(self, bound: Bound) -> None:
+        """Calls enter this library from now on."""
+        self.bound = bound
+        self._run, self._set_threads = map(bound.library.function, ("run", "set_threads"))
+        self._check = bound.library.function("check")
+        self._extents = bound.library.function("extents", None)
+        self._fixed = bound.fixed
+        self._enter = self._entered()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays, in declaration order or by name; `sizes=`: values that no input has.
@@ -161,12 +190,12 @@ class Artifact:
             if name not in names:
                 hint = f"constants are {', '.join(names) or 'none'}"
                 raise OptionError(f"`{name}` is no constant of {self.name}", hint=hint)
-        given = {**self._constants, **constants}
+        given = {**self.bound.constants, **constants}
         views, told = dict[str, View](), dict[str, int]()
         for t in known:
             name = t["name"]
             if name not in given:
-                raise self._failed("size", f"`{name}` is missing")
+                raise self._failed(MissingError, f"`{name}` is missing")
             x = given[name]
             views[name] = view = x if isinstance(x, View) else self._view(t, NAMES[t["type"]], x)
             expected = [
@@ -177,22 +206,32 @@ class Artifact:
                 message = f"`{name}` has shape {view.shape}, expected {tuple(expected)}"
                 raise self._failed("size", message)
         memory = (ctypes.c_void_p * len(views))(*[v.pointer for v in views.values()])
-        self._set_threads(get_num_threads())
-        self._require(
-            self._library[f"{self.name}_bind"](
-                memory, self._values(*[told.get(n, 0) for n in self._sizes])
-            )
-        )
-        self._constants, self._fixed = views, {**self.manifest["fixed"], **told}
-        self._enter = self._entered()
+        is_shared, file, library = self.bound.is_shared, self.bound.file, self.bound.library
+        new = own_library(file, self.name) if is_shared else library
+        new.function("set_threads")(get_num_threads())
+        numbers = self._values(*[told.get(n, 0) for n in self._sizes])
+        self._require(new.function("bind")(memory, numbers), new)
+        self._use(Bound(file, new, views, {**self.manifest["fixed"], **told}))
 
     def _entered(self) -> Callable[..., Any]:
         """What calls enter: native code that passes on to Python what is unusual."""
-        words = self.manifest["entry"]
-        if words is None or not HAS_ENTRIES:
-            return self._serve
+        words, known = self.manifest["entry"], weakref.ref(self)
+
+        def serve(*args: Any, **kwargs: Any) -> Any:
+            own = known()  # a call holds it; in a circle with what it enters it would stay
+            assert own is not None
+            return own._serve(*args, **kwargs)
+
+        def failed(found: int) -> None:
+            own = known()
+            assert own is not None
+            raise own._error_of(found)
+
+        is_open = self.manifest["constants"] and not self.bound.constants
+        if words is None or not HAS_ENTRIES or is_open:
+            return serve
         told = {self._sizes.index(n): self._fixed[n] for n in self.manifest["told"]}
-        code = _Code(self._library, f"{self.name}_enter")
+        code = _Code(self.bound.library)
         inputs, outputs = [
             [(t["name"], NAMES[t["type"]].value) for t in own]
             for own in (self._inputs, self._outputs)
@@ -200,16 +239,11 @@ class Artifact:
         for name, place in self._places.items():
             inputs.insert(place, (name, DType.INT64.value))
         given = tuple(self.manifest["given"])
-        known = with_sizes(bytes.fromhex(words), told), tuple(inputs), tuple(outputs), given
-        image = EntryImage(self.name, *known)
-
-        def failed(found: int) -> None:
-            raise self._error_of(found)
-
-        return load_entry(image, code, self._serve, failed, native.Arena())
+        facts = with_sizes(bytes.fromhex(words), told), tuple(inputs), tuple(outputs), given
+        return load_entry(EntryImage(self.name, *facts), code, serve, failed, native.Arena())
 
     def _serve(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
-        if self.manifest["constants"] and not self._constants:
+        if self.manifest["constants"] and not self.bound.constants:
             raise self._failed("call", "constants are not bound, which `bind` does")
         given = self._matched(args, kwargs)
         sizes = self._with_given(given, sizes or {})
@@ -269,9 +303,9 @@ class Artifact:
         for number, stream in tuple(self._used):
             self._require(self._wait(number, stream))
 
-    def _require(self, code: int) -> None:
+    def _require(self, code: int, library: Loaded | None = None) -> None:
         if code:
-            raise self._error_of(code)
+            raise self._error_of(code, library)
 
     def _packed(self, results: Sequence[View], updated: Sequence[tuple[View, View]]) -> Any:
         """What the caller gets, once the caller's memory has what was updated."""
@@ -296,22 +330,31 @@ class Artifact:
             given[name] = x
         missing = [name for name in names if name not in given and name not in self._places]
         if missing:
-            raise self._failed("size", f"`{missing[0]}` is missing")
+            raise self._failed(MissingError, f"`{missing[0]}` is missing")
         return given
 
     def _with_given(self, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes with those that are arguments."""
-        known = {**self._fixed, **sizes}
+        if not isinstance(sizes, Mapping):
+            message = f"`sizes` is {type(sizes).__name__}, expected a mapping of names to integers"
+            raise self._failed("size", message)
+        known = {**self._fixed, **{n: self._number(f"size `{n}`", x) for n, x in sizes.items()}}
         for name in self._places:
             if name not in given:
                 continue
-            number = size_value(given[name])
-            if number is None or number < 0:
-                kind = "type" if number is None else "size"
-                raise self._failed(kind, f"`{name}` is {given[name]!r}, expected an integer >= 0")
+            number = self._number(f"`{name}`", given[name], "type")
             if known.setdefault(name, number) != number:
                 raise self._failed("size", f"`{name}` is {number}, expected {known[name]}")
         return known
+
+    def _number(self, what: str, x: object, otherwise: str = "size") -> int:
+        """A size. otherwise: the kind of error for what is no integer."""
+        number = size_value(x)
+        if number is None or not 0 <= number < 2**63:
+            kind = otherwise if number is None else "size"
+            message = f"{what} is {x!r}, expected an integer from 0 to 2**63 - 1"
+            raise self._failed(kind, message)
+        return number
 
     def _view(self, tensor: Mapping[str, Any], dtype: DType, x: Any) -> View:
         name, rank = tensor["name"], len(tensor["shape"])
@@ -360,27 +403,36 @@ class Artifact:
         """Sizes for C, and the shapes of all arguments; those of the last sizes are kept."""
         if self._last is None or self._last[0] != sizes:
             values, numbers = self._values(*sizes), self._numbers()
+            self._require(self._check(values))
             self._extents(values, numbers)
             shapes: list[Shape] = []
-            at = 0
+            at, n = 0, len(self._inputs)
             for rank in self._ranks:
                 shapes.append(tuple(numbers[at : at + rank]))
                 at += rank
             if any(min(shape, default=0) < 0 for shape in shapes):
                 raise self._failed("size", "a result has a negative size")
+            for t, dtype, shape in zip(self._outputs, self._types[n:], shapes[n:]):
+                if not dtype.holds_all(shape):
+                    raise self._failed("size", f"`{t['name']}` is too large: {shape}")
             self._last = sizes, values, shapes
         return self._last[1:]
 
-    def _error_of(self, code: int) -> TCError:
+    def _error_of(self, code: int, library: Loaded | None = None) -> TCError:
         """What the library says of its last call in this thread."""
-        return self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
+        said = (library or self.bound.library).text("error")
+        return self._failed(KINDS[code], said.removeprefix(f"{self.name}: "))
 
-    def _failed(self, kind: str, message: str) -> TCError:
-        made = ERROR_KINDS.get(kind, CallError)
+    def _failed(self, kind: str | type[TCError], message: str) -> TCError:
+        made = ERROR_KINDS.get(kind, CallError) if isinstance(kind, str) else kind
         return made(f"{self.name}: {message}")
 
     def __repr__(self) -> str:
-        inputs = ", ".join(
-            f"{t['type']}({', '.join(t['shape'])}) {t['name']}" for t in self._inputs
-        )
-        return f"<tcsym artifact {self.name}({inputs})>"
+        inputs, outputs = (", ".join(map(_told, ts)) for ts in (self._inputs, self._outputs))
+        return f"<tcsym artifact {self.name}({inputs}) -> ({outputs})>"
+
+
+def _told(tensor: Mapping[str, Any]) -> str:
+    """As in the signature of a kernel."""
+    dimensions = f"({', '.join(tensor['shape'])})" if tensor["shape"] else ""
+    return f"{tensor['type']}{dimensions} {tensor['name']}"

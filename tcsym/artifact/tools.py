@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands of the system's C compiler and its binary utilities -> what they make, or why not."""
 
 from __future__ import annotations

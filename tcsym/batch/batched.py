@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the program that runs it for each element of a batch, without a loop.
 
 Each batched tensor has one more dimension in front, and each statement that writes one has one more
@@ -144,8 +145,8 @@ class _Batching(Rewriting):
             exists=(*s.exists, wide(there)),
         )
 
-    def expression(self, e: Expr) -> Expr:
-        made = super().expression(e)
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        made = super().changed(e, before)
         if not isinstance(made, Read) or made.tensor not in self.batched:
             return made
         front: tuple[Index | Expr, ...] = self.front

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same with new tensors in place of what it updates.
 
 def f(inout float(N) Y, float(N) X) -> (s) { Y(i) += X(i)  s +=! Y(i) }

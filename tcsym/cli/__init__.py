@@ -1,1 +1,2 @@
-"""The command line: `tcsym run`, `bench`, `show`, `tune`, `cache`, `doctor`."""
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `tcsym check`, `run`, `bench`, `show`, `grad`, `tune` and others."""

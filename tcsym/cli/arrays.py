@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of a run from and to `.npy` files: `--input X=x.npy`, `--output Y=y.npy`."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from tcsym.cli.output import nearest
 from tcsym.frontend.sample import Array
 from tcsym.index.expr import var
 
@@ -57,7 +59,8 @@ def _by_name(given: tuple[str, ...], names: list[str], kind: str) -> dict[str, s
         if not path.endswith(".npy"):
             raise click.UsageError(f"--{kind} {text}: expected NAME=FILE.npy")
         if name not in names:
-            raise click.UsageError(f"no {kind} `{name}`; {kind}s are {', '.join(names)}")
+            near = nearest(name, names) or f"{kind}s are {', '.join(names)}"
+            raise click.UsageError(f"no {kind} `{name}`; {near}")
         if name in found:
             raise click.UsageError(f"{kind} `{name}` is given twice")
         found[name] = path

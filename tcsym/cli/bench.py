@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speed of a kernel at several sizes: for `tcsym bench`."""
 
 from __future__ import annotations
@@ -5,13 +6,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
 
 from tcsym.cli.run import free_sizes, kernel_inputs
+from tcsym.display.progress import Progress
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -23,13 +25,14 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Unary,
-    children,
     dtype_of,
+    subexpressions,
 )
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate
 from tcsym.kernel.kernel import Kernel
 from tcsym.runtime.background import settle
+from tcsym.trees import preorder
 
 _ROUNDS = 10
 _ROUND_SECONDS = 0.02
@@ -52,6 +55,17 @@ class Speed(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         return dict(to_builtins(self))
+
+
+def bench_kernels(
+    kernel: Kernel, all_sizes: Sequence[Mapping[str, int]], threads: int | None, seed: int
+) -> Iterator[Speed]:
+    """At each of these sizes."""
+    n = len(all_sizes)
+    with Progress(f"bench {kernel.name}") as progress:
+        for k, sizes in enumerate(all_sizes):
+            progress.tell(f"{k} of {n} sizes" if n > 1 else "", k / n)
+            yield bench_kernel(kernel, sizes, threads, seed)
 
 
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:
@@ -138,8 +152,10 @@ def _are_known(bounds: Iterable[Index], sizes: Mapping[str, int]) -> bool:
 
 
 def _of_value(e: Expr) -> int:
-    counts = isinstance(e, Binary | Call | Unary) and dtype_of(e).is_float
-    return counts + sum(map(_of_value, children(e)))
+    counts = (
+        isinstance(x, Binary | Call | Unary) for x in subexpressions(e) if dtype_of(x).is_float
+    )
+    return sum(counts)
 
 
 def contraction(program: Program) -> str | None:
@@ -172,14 +188,20 @@ def contraction(program: Program) -> str | None:
 
 def _factors(e: Expr) -> list[Read] | None:
     """The reads whose product `e` is, in text order."""
-    match e:
-        case Read():
-            return [e]
-        case Binary("mul", a, b, dtype) if dtype.is_float:
-            left, right = _factors(a), _factors(b)
-            return None if left is None or right is None else left + right
-        case _:
+    found: list[Read] = []
+    for x in preorder(e, _operands):
+        if isinstance(x, Read):
+            found.append(x)
+        elif not _operands(x):
             return None
+    return found
+
+
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Binary("mul", a, b, dtype) if dtype.is_float:
+            return a, b
+    return ()
 
 
 def _variables(subscripts: Iterable[Index | Expr], letters: Mapping[str, str]) -> list[str] | None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym cache`: compiled code and tuned options that are kept, and making them less."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tcsym.cli.options import (
     tuned_json,
     tuned_programs,
 )
-from tcsym.cli.output import byte_text, json_option, print_json, print_table
+from tcsym.cli.output import Commands, byte_text, json_option, print_json, print_table
 from tcsym.runtime.cache import CacheEntry, CodeCache
 
 _SHOWN_KEY = 12
@@ -33,7 +34,7 @@ def parse_bytes(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-@click.group()
+@click.group(cls=Commands)
 def cache() -> None:
     """Compiled code and tuned options kept on disk."""
 
@@ -49,7 +50,11 @@ _options_flag = click.option("--options", "of_options", is_flag=True, help="Of t
 @_options_flag
 @json_option
 def list_entries(of_options: bool, as_json: bool) -> None:
-    """All compiled code, the last used first; with --options, all tuned programs."""
+    """All compiled code, the last used first; with --options, all tuned programs.
+
+    \b
+    Example: tcsym cache list --options
+    """
     if of_options:
         rows = tuned_programs()
         if as_json:
@@ -87,7 +92,11 @@ def list_entries(of_options: bool, as_json: bool) -> None:
 @click.argument("key")
 @json_option
 def show(key: str, as_json: bool) -> None:
-    """One entry, by its KEY or the first figures of it; or a tuned program, by hash or name."""
+    """One entry, by its KEY or the first figures of it; or a tuned program, by hash or name.
+
+    \b
+    Example: tcsym cache show lstm
+    """
     tuned = [(o, r) for o, r in tuned_programs() if r.name == key or r.program.startswith(key)]
     if tuned:
         if as_json:
@@ -126,7 +135,11 @@ def show(key: str, as_json: bool) -> None:
 )
 @json_option
 def prune(max_bytes: int, max_trials: int, as_json: bool) -> None:
-    """Remove code that was not used for longest, and the oldest trials of the tuner."""
+    """Remove code that was not used for longest, and the oldest trials of the tuner.
+
+    \b
+    Example: tcsym cache prune --max-bytes 100M
+    """
     _report_removed(CodeCache.default().prune(max_bytes) + prune_options(max_trials), as_json)
 
 
@@ -134,7 +147,11 @@ def prune(max_bytes: int, max_trials: int, as_json: bool) -> None:
 @_options_flag
 @json_option
 def clear(of_options: bool, as_json: bool) -> None:
-    """Remove all compiled code; with --options, all of the user's tuned options and trials."""
+    """Remove all compiled code; with --options, all of the user's tuned options and trials.
+
+    \b
+    Example: tcsym cache clear
+    """
     removed = clear_options() if of_options else CodeCache.default().clear()
     _report_removed(removed, as_json)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym doctor`: what was found on this machine, what is missing and how to get it."""
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ class Finding(Struct, frozen=True):
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """What was found on this machine, what is missing and how to get it."""
+    """What was found on this machine, what is missing and how to get it.
+
+    \b
+    Example: tcsym doctor
+    """
     findings = list(examine())
     if as_json:
         print_json([to_builtins(f) for f in findings])
@@ -150,8 +155,7 @@ def _cuda() -> Iterator[Finding]:
     from tcsym.target.devices import kind_here, names
 
     found = _version("pycuda")
-    how = 'pip install "tcsym[cuda]"; docs/cuda.md says what its build needs'
-    yield Finding("pycuda", found or "not installed", None, "" if found else how)
+    yield Finding("pycuda", found or "not installed: tcsym calls the driver itself", None)
     try:
         kind = kind_here()
         devices = ", ".join(names())

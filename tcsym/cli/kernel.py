@@ -1,4 +1,5 @@
-"""Which kernel a command is about: FILE, a name of the library or `-`, and how it is compiled."""
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernel a command is about: FILE[:NAME], a name of the library, `-`; how it is compiled."""
 
 from __future__ import annotations
 
@@ -11,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
+from msgspec import Struct
 
-from tcsym.cli.output import print_table
+from tcsym.cli.output import nearest
 from tcsym.cli.sizes import parse_within
 from tcsym.errors import OptionError
 from tcsym.target.names import known_targets
 
 if TYPE_CHECKING:
     from tcsym.kernel.kernel import Kernel
+    from tcsym.kernel.module import Module
     from tcsym.options import Options
 
 PREFIX = "library:"
@@ -26,8 +30,43 @@ STDIN = "-"
 Decorator = Callable[[Any], Any]
 
 
+class Chosen(Struct, frozen=True):
+    """A file, and which of its defs; None: its only one."""
+
+    path: Path
+    name: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The file's name in messages."""
+        return "<stdin>" if str(self.path) == STDIN else str(self.path)
+
+    def text(self) -> str:
+        """What it holds. ClickException: it cannot be read."""
+        try:
+            if str(self.path) == STDIN:
+                return sys.stdin.read()
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"cannot read {self.path}: {error}") from error
+
+    def only_of(self, module: Module) -> str:
+        """The name of the def. UsageError: it has no such def, or has several."""
+        names = list(module)
+        if self.name is None and len(names) != 1:
+            one = f"{self.path}:{'|'.join(names)}"
+            raise click.UsageError(f"{self.shown} has {len(names)} defs, choose one: {one}")
+        if self.name is not None and self.name not in names:
+            near = nearest(self.name, names) or f"it has {', '.join(names)}"
+            raise click.UsageError(f"{self.shown} has no def `{self.name}`; {near}")
+        return self.name or names[0]
+
+
 class KernelFile(click.Path):
-    """A file that exists, `softmax` or `library:softmax` of those that come with tcsym, or `-`."""
+    """A file that exists, `softmax` or `library:softmax` of those that come with tcsym, or `-`.
+
+    With `:NAME` behind it, if it has several defs.
+    """
 
     name = "file"
 
@@ -35,39 +74,31 @@ class KernelFile(click.Path):
         super().__init__(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        name = str(value)
-        is_name = name.isidentifier() and not Path(name).exists()
-        if is_name or name.startswith(PREFIX):
+        text, name = str(value), None
+        head, colon, last = text.rpartition(":")
+        if colon and f"{head}:" != PREFIX and last.isidentifier() and not Path(text).exists():
+            text, name = head, last
+        is_name = text.isidentifier() and not Path(text).exists()
+        if is_name or text.startswith(PREFIX):
             from tcsym import library
 
             try:
-                return library.path(name.removeprefix(PREFIX))
+                return Chosen(library.path(text.removeprefix(PREFIX)), name)
             except OptionError as error:
-                where = f"no file `{name}`, and " if is_name else ""
+                where = f"no file `{text}`, and " if is_name else ""
                 self.fail(f"{where}{error.message}; {error.hint}", param, ctx)
-        return super().convert(value, param, ctx)
+        path = super().convert(text, param, ctx)
+        assert isinstance(path, Path)
+        return Chosen(path, name)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Kernels of the library, and what the shell knows of files."""
+        from tcsym import library
 
-def list_library(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    """Callback of `--library`: prints names and descriptions and ends."""
-    if not wanted or ctx.resilient_parsing:
-        return
-    from tcsym import library
-
-    rows = [(name, library.description(name)) for name in library.names()]
-    print_table(("kernel", "what it computes"), rows)
-    click.echo(f"{len(rows)} kernels; FILE is the name of one, as in `tcsym run softmax`")
-    ctx.exit()
-
-
-library_option: Decorator = click.option(
-    "--library",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=list_library,
-    help="List the kernels that come with tcsym, and end.",
-)
+        names = [CompletionItem(n) for n in library.names() if n.startswith(incomplete)]
+        return [*names, *super().shell_complete(ctx, param, incomplete)]
 
 
 def parse_options(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Options | None:
@@ -127,9 +158,25 @@ def _value(text: str) -> Any:
         return text
 
 
+def complete_stage(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    from tcsym.backend import BACKENDS
+    from tcsym.compiler import STAGES
+
+    known = [*STAGES, *(s for b in BACKENDS.values() for s in b.stages), "options", "variants"]
+    return [stage for stage in dict.fromkeys(known) if stage.startswith(begun)]
+
+
+def complete_target(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    from tcsym.target.names import DEVICE, DEVICES, HOST, NAMED
+    from tcsym.target.target import TWIN
+
+    return [t for t in (HOST, *NAMED, DEVICE, *DEVICES, TWIN) if t.startswith(begun)]
+
+
 file_argument: Decorator = click.argument("file", type=KernelFile())
-def_option: Decorator = click.option("--def", "name", help="Which def, if the file has several.")
-target_option: Decorator = click.option("--target", help=f"{known_targets()}.")
+target_option: Decorator = click.option(
+    "--target", shell_complete=complete_target, help=f"{known_targets()}."
+)
 strategy_option: Decorator = click.option(
     "--strategy",
     type=click.Choice(["auto", "symbolic", "specialize", "bucket", "pad"]),
@@ -164,42 +211,22 @@ def with_kernel(command: Callable[..., None]) -> Callable[..., None]:
     """Adds FILE and the options that say how it is compiled; `command` gets its `kernel`."""
 
     @file_argument
-    @def_option
     @target_option
     @strategy_option
     @options_option
     @within_option
     @wraps(command)
-    def loaded(
-        file: Path, name: str | None, target: str | None, within: dict[str, Any], **rest: Any
-    ) -> None:
+    def loaded(file: Chosen, target: str | None, within: dict[str, Any], **rest: Any) -> None:
         how = {"strategy": rest.pop("strategy"), "options": rest.pop("options")}
-        command(kernel=load_kernel(file, name, target, sizes=within, **how), **rest)
+        command(kernel=load_kernel(file, target, sizes=within, **how), **rest)
 
     made: Callable[..., None] = loaded
     return made
 
 
-def load_kernel(file: Path, name: str | None, target: str | None, **how: Any) -> Kernel:
-    """The def `name` of the file, or its only one."""
+def load_kernel(file: Chosen, target: str | None = None, **how: Any) -> Kernel:
+    """The def that is chosen, or the only one."""
     from tcsym.kernel.definition import define
 
-    shown = "<stdin>" if str(file) == STDIN else str(file)
-    module = define(_text(file), filename=shown, target=target, **how)
-    names = list(module)
-    if name is None and len(names) != 1:
-        raise click.UsageError(
-            f"{shown} has {len(names)} defs, choose one: --def {'|'.join(names)}"
-        )
-    if name is not None and name not in module:
-        raise click.UsageError(f"{shown} has no def `{name}`, it has {', '.join(names)}")
-    return module[name or names[0]]
-
-
-def _text(file: Path) -> str:
-    try:
-        if str(file) == STDIN:
-            return sys.stdin.read()
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read {file}: {error}") from error
+    module = define(file.text(), filename=file.shown, target=target, **how)
+    return module[file.only_of(module)]

@@ -1,4 +1,8 @@
-"""The command line: run, bench, export, show, tune, cache, doctor. Exit codes: 1 error, 2 usage."""
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that are about one kernel: run, bench, show, grad, export, tune; and all others.
+
+Exit codes: 1 error, 2 usage.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,19 @@ import click
 
 from tcsym import __version__
 from tcsym.cli.cache import cache
+from tcsym.cli.check import check
+from tcsym.cli.completion import completion
 from tcsym.cli.doctor import doctor
 from tcsym.cli.kernel import (
-    def_option,
+    Chosen,
+    complete_stage,
     file_argument,
-    library_option,
     load_kernel,
     start_option,
     target_option,
     with_kernel,
 )
+from tcsym.cli.listing import list_kernels
 from tcsym.cli.output import (
     ErrorsAsText,
     KernelCommand,
@@ -29,13 +36,16 @@ from tcsym.cli.output import (
 from tcsym.cli.sizes import (
     parse_all_sizes,
     parse_many_sizes,
+    parse_names,
     parse_sizes,
     sizes_of,
     sizes_option,
 )
 from tcsym.cli.tune import (
     TRACE,
-    parse_budget,
+    budget_option,
+    candidates_option,
+    limit_of,
     refuse_with_trace,
     report_json,
     short_text,
@@ -43,22 +53,35 @@ from tcsym.cli.tune import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tcsym.cli.bench import Speed
     from tcsym.cli.run import Run
     from tcsym.kernel.kernel import Kernel
     from tcsym.options import Options
+    from tcsym.tuning.request import Search
 
 
 @click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="tcsym")
+@click.version_option(__version__, prog_name="tcsym", message="%(prog)s %(version)s")
 def main() -> None:
     """Index notation to machine code: one compilation for every size."""
 
 
-main.add_command(cache)
-main.add_command(doctor)
+for command in (cache, check, completion, doctor, list_kernels):
+    main.add_command(command)
+
+
+@main.command()
+@json_option
+def version(as_json: bool) -> None:
+    """Print the version, as `tcsym --version` does; `tcsym doctor` says what it runs with.
+
+    \b
+    Example: tcsym version
+    """
+    if as_json:
+        print_json({"version": __version__})
+    else:
+        click.echo(f"tcsym {__version__}")
 
 
 @main.command(cls=KernelCommand)
@@ -90,8 +113,11 @@ def run(
 ) -> None:
     """Run a def of FILE; print times and shapes.
 
-    FILE is a text of defs, the name of a kernel that comes with tcsym, or `-` for standard input.
-    Inputs are random where none is given.
+    FILE is a text of defs, with `:NAME` if it has several; the name of a kernel that comes with
+    tcsym; or `-` for standard input. Inputs are random where none is given.
+
+    \b
+    Example: tcsym run mm.tc --sizes M=12,K=6,N=9 --check
     """
     from tcsym.cli.arrays import check_outputs, load_inputs, save_outputs
     from tcsym.cli.run import run_kernel
@@ -130,10 +156,13 @@ def bench(
     """Time a def of FILE on random inputs, at one or more sizes.
 
     Where the def is one contraction numpy's einsum is timed beside it, on numpy's own threads.
-    """
-    from tcsym.cli.bench import bench_kernel
 
-    speeds = [bench_kernel(kernel, sizes, threads, seed) for sizes in all_sizes or [{}]]
+    \b
+    Example: tcsym bench softmax --sizes N=64,D=100 --sizes N=64,D=101
+    """
+    from tcsym.cli.bench import bench_kernels
+
+    speeds = list(bench_kernels(kernel, all_sizes or [{}], threads, seed))
     if as_json:
         print_json({"def": kernel.name, "speeds": [s.as_json() for s in speeds]})
     else:
@@ -170,7 +199,11 @@ def export(
     constants: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write FOLDER, which runs the kernel without a compiler: library, C header, manifest."""
+    """Write FOLDER, which runs the kernel without a compiler: library, C header, manifest.
+
+    \b
+    Example: tcsym export mm.tc mm-artifact --bounds M=512 --level avx2 --level novector
+    """
     from tcsym.cli.arrays import load_inputs
 
     targets = [f"{'cuda' if x.startswith('sm_') else 'cpu'}:{x}" for x in levels] or None
@@ -185,9 +218,8 @@ def export(
 
 @main.command(cls=KernelCommand)
 @with_kernel
-@click.argument("stage")
+@click.argument("stage", shell_complete=complete_stage)
 @sizes_option
-@library_option
 @json_option
 def show(
     kernel: Kernel,
@@ -197,19 +229,47 @@ def show(
 ) -> None:
     """Print one STAGE of the compilation of FILE.
 
-    Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
-    variants.
+    Stages: syntax program ranges scop dependences schedule loops plan mapped costs llvm asm
+    options variants.
+
+    \b
+    Example: tcsym show mm.tc schedule
     """
     text = kernel.explain(stage, **sizes)
     if as_json:
         print_json({"def": kernel.name, "stage": stage, "text": text})
     else:
-        click.echo(text)
+        from tcsym.display.coloured import for_terminal
+
+        click.echo(for_terminal(text, stage))
 
 
 @main.command(cls=KernelCommand)
 @file_argument
-@def_option
+@click.option(
+    "--wrt",
+    callback=parse_names,
+    metavar="X,W",
+    help="The inputs it is for; default: all floating.",
+)
+@click.option("--forward", is_flag=True, help="Tangents of outputs instead: forward mode.")
+@json_option
+def grad(file: Chosen, wrt: tuple[str, ...] | None, forward: bool, as_json: bool) -> None:
+    """Print the gradient of a def of FILE: a text, like that which it is of.
+
+    \b
+    Example: tcsym grad mm.tc --wrt A > mm_grad.tc
+    """
+    kernel = load_kernel(file)
+    made = kernel.jvp(wrt) if forward else kernel.grad(wrt)
+    if as_json:
+        print_json({"def": made.name, "signature": repr(made.signature), "text": made.source})
+    else:
+        click.echo(made.source.rstrip("\n"))
+
+
+@main.command(cls=KernelCommand)
+@file_argument
 @click.option(
     "--sizes",
     callback=parse_many_sizes,
@@ -217,9 +277,8 @@ def show(
     metavar="N=32,M=1..128",
     help="Sizes to tune for: several times, or once with ranges.",
 )
-@click.option(
-    "--budget", callback=parse_budget, default="60s", show_default=True, help="Time, or trials."
-)
+@budget_option
+@candidates_option
 @target_option
 @start_option
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of all that is random.")
@@ -227,25 +286,29 @@ def show(
 @click.option("--plot", metavar="FILE.png", help="Write a picture of the convergence.")
 @json_option
 def tune(
-    file: Path,
-    name: str | None,
+    file: Chosen,
     sizes: list[dict[str, Any]],
-    budget: str | int,
+    budget: str | None,
+    candidates: int | None,
     target: str | None,
     start: list[Options],
     seed: int,
-    search: str,
+    search: Search,
     plot: str | None,
     as_json: bool,
 ) -> None:
     """Search for better options for a def of FILE; they serve later runs on this machine.
 
     FILE may be a trace (`.jsonl`) of `tcsym.record`: its kernels are tuned for what was called.
+
+    \b
+    Example: tcsym tune mm.tc --sizes M=1..64,K=64,N=64 --budget 60
     """
-    if file.suffix == TRACE:
-        refuse_with_trace(name=name, sizes=sizes, target=target, start=start, plot=plot)
+    far = limit_of(budget, candidates)
+    if file.path.suffix == TRACE:
+        refuse_with_trace(sizes=sizes, target=target, start=start, plot=plot)
         reports = []
-        for report in tune_trace(file, budget, seed, search, None if as_json else True):
+        for report in tune_trace(file.path, far, seed, search):
             reports.append(report)
             if not as_json:
                 click.echo(str(report))
@@ -254,10 +317,15 @@ def tune(
         elif told := short_text(reports):
             click.echo(told)
         return
-    kernel = load_kernel(file, name, target)
-    shown = None if as_json else True
-    settings = {"seed": seed, "search": search, "progress": shown, "start": start}
-    report = kernel.tune(sizes_of(sizes), budget, **settings)
+    kernel = load_kernel(file, target)
+    click.echo(far.will_take(kernel.name), err=True)
+    report = kernel.tune(
+        sizes_of(sizes),
+        **far.arguments(),
+        start=start,
+        seed=seed,
+        search=search,
+    )
     if plot:
         report.plot(plot)
     if as_json:

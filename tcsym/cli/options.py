@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym cache`: the options store beside the code: list, show, export, import, prune."""
 
 from __future__ import annotations
@@ -87,7 +88,11 @@ def show_tuned(rows: list[tuple[str, Tuned]]) -> None:
 @click.option("--def", "name", help="Only programs of this name.")
 @json_option
 def export_options(directory: str, name: str | None, as_json: bool) -> None:
-    """Write tuned options to DIRECTORY as text, one file a program: the form that is shipped."""
+    """Write tuned options to DIRECTORY as text, one file a program: the form that is shipped.
+
+    \b
+    Example: tcsym cache export tuned
+    """
     database = user_database()
     rows = [r for r in (database.select(Tuned) if database else []) if name in (None, r.name)]
     by_program: dict[str, list[Tuned]] = {}
@@ -110,7 +115,11 @@ def export_options(directory: str, name: str | None, as_json: bool) -> None:
 @click.argument("paths", type=_PATH, nargs=-1, required=True)
 @json_option
 def import_options(paths: tuple[str, ...], as_json: bool) -> None:
-    """Take over options from exported files, or directories of them, replacing what is there."""
+    """Take over options from exported files, or directories of them, replacing what is there.
+
+    \b
+    Example: tcsym cache import tuned
+    """
     files = [f for path in paths for f in (shipped.paths(path) if os.path.isdir(path) else [path])]
     rows: list[Tuned] = []
     for path in files:
@@ -129,6 +138,9 @@ def merge_options(directory: str, as_json: bool) -> None:
     """Add the options and trials of another store, a cache DIRECTORY; the newer of two wins.
 
     And what was measured at single sizes.
+
+    \b
+    Example: tcsym cache merge other/.cache/tcsym
     """
     below = os.path.join(directory, "options")
     place = below if os.path.isdir(below) else directory

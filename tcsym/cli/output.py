@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands print: tables for people, JSON for programs, errors as text."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -16,7 +17,30 @@ json_option: Callable[[Any], Any] = click.option(
 )
 
 
-class ErrorsAsText(click.Group):
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``did you mean `mm`?``, or nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Commands(click.Group):
+    """Commands, of which the nearest is told where a name is none of them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        is_known = self.get_command(ctx, name) is not None
+        if not (is_known or name.startswith("-") or ctx.resilient_parsing):
+            known = self.list_commands(ctx)
+            near = nearest(name, known) or f"commands are {', '.join(known)}"
+            ctx.fail(f"no command `{name}`; {near}")
+        return super().resolve_command(ctx, args)
+
+
+class ErrorsAsText(Commands):
     """Shows a tcsym error as its text and ends with exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -34,9 +58,9 @@ class KernelCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_extra_args = True
         rest = super().parse_args(ctx, args)
-        if ctx.args:
+        if ctx.args and not ctx.resilient_parsing:
             first = ctx.args[0]
-            how = "sizes are one word: M=3,K=4" if "=" in first else "a def is chosen by --def NAME"
+            how = "sizes are one word: M=3,K=4" if "=" in first else "a def is chosen by FILE:NAME"
             raise click.UsageError(f"unexpected `{' '.join(ctx.args)}` ({how})", ctx)
         return rest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running a kernel on random inputs: for `tcsym run`."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from tcsym.cli.arrays import sizes_of_arrays
+from tcsym.cli.output import nearest
 from tcsym.errors import SizeError
 from tcsym.frontend.sample import Array, Deviation, deviation, random_inputs
 from tcsym.kernel.kernel import Kernel
@@ -131,7 +133,8 @@ def kernel_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[A
     require_sizes(kernel, sizes, kernel.sizes)
     unknown = [name for name in sizes if name not in kernel.sizes]
     if unknown:
-        hint = f"its sizes are {', '.join(kernel.sizes)}"
+        near = nearest(unknown[0], kernel.sizes)
+        hint = " ".join(filter(None, (near, f"its sizes are {', '.join(kernel.sizes)}")))
         raise SizeError(f"`{unknown[0]}` is no size of {kernel.name}", hint=hint)
     tensors = [(t.dtype, t.shape) for t in kernel.signature.inputs.values()]
     return random_inputs(tensors, sizes, seed)

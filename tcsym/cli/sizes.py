@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes on the command line: `M=3,K=4`, and with ranges `M=1..128`."""
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict
             raise click.BadParameter(f"`{name}` is given twice")
         sizes[name] = int(number)
     return sizes
+
+
+def parse_names(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> tuple[str, ...] | None:
+    """`X,W`"""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_all_sizes(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code generation: loop IR -> LLVM IR text -> object code."""
 
 from tcsym.codegen.emit import Generated, emit

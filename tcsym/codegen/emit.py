@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of the loop IR -> LLVM IR text: the driver of code generation.
 
 `tcsym_kernel(buffers, sizes, context)` (see `tcsym.ir.compiled`) unpacks its arguments and calls

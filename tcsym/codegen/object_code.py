@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM IR text -> object code or assembly, through LLVM's passes. A device's object is PTX.
 
 Code that is already vectors takes three passes: the emitter numbers values, moves invariant ones
@@ -11,13 +12,23 @@ for the worse.
 
 from __future__ import annotations
 
+import re
 import threading
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from queue import SimpleQueue
 
+from tcsym.errors import TargetError
 from tcsym.process.threads import ShortTurns
 from tcsym.target.cuda import host_half
-from tcsym.target.llvm import Module, TargetMachine, set_option
+from tcsym.target.llvm import (
+    LEAST_LLVMLITE,
+    Module,
+    TargetMachine,
+    set_option,
+    target_machine,
+    version,
+)
 from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
@@ -43,10 +54,10 @@ def _is_device(ir_text: str) -> bool:
 
 def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object, or text that a device's driver loads."""
-    machine = _machine(ir_text, target)
-    as_object = not _is_device(ir_text)
-    with _optimised(ir_text, target, machine) as module:
-        return module.emitted(machine, as_object)
+    if _is_device(ir_text):
+        return _loadable(_assembly(ir_text, target))
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
+        return module.emitted(machine)
 
 
 class Assembler:
@@ -97,14 +108,31 @@ class Assembler:
 
 
 def assembly(ir_text: str, target: Target) -> str:
-    machine = _machine(ir_text, target)
-    with _optimised(ir_text, target, machine) as module:
-        return module.emitted(machine, as_object=False).decode()
+    """What `object_code` makes, as text."""
+    made = _assembly(ir_text, target)
+    return (_loadable(made) if _is_device(ir_text) else made).decode()
+
+
+def _assembly(ir_text: str, target: Target) -> bytes:
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
+        return module.emitted(machine, as_object=False)
+
+
+def _loadable(ptx: bytes) -> bytes:
+    """LLVM writes an instruction that it does not know as a call of a function: one of nowhere."""
+    unknown = re.search(rb"^\s*\.extern \.func [^;]*?([\w.$]+)\s*\(", ptx, re.MULTILINE)
+    if unknown is None:
+        return ptx
+    known = ".".join(map(str, version()))
+    raise TargetError(
+        f"LLVM {known} does not know `{unknown[1].decode()}`, which this device's code needs",
+        hint=f"code for devices needs llvmlite >= {LEAST_LLVMLITE}",
+    )
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    with _optimised(ir_text, target, _machine(ir_text, target)) as module:
+    with _machine(ir_text, target) as machine, _optimised(ir_text, target, machine) as module:
         return str(module)
 
 
@@ -114,12 +142,12 @@ def _set_options() -> None:
         set_option(option)
 
 
-def _machine(ir_text: str, target: Target) -> TargetMachine:
+def _machine(ir_text: str, target: Target) -> AbstractContextManager[TargetMachine]:
     with _LOCK:
         _set_options()
     if target.kind == "cuda" and not _is_device(ir_text):
         target = host_half(target)
-    return TargetMachine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
+    return target_machine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
 
 
 def _optimised(ir_text: str, target: Target, machine: TargetMachine) -> Module:

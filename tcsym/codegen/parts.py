@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> machine code, module by module: first what a call needs, the rest later.
 
 A kernel has a parallel loop for each of its versions, for few rows, small sums and so on; a call

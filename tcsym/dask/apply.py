@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`apply`: a kernel on arrays of Dask -> arrays of Dask, cut as its index notation says."""
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tcsym.index.values import evaluate
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.module import Module
 from tcsym.process.forks import inside
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.arguments import bind, match_arguments
 from tcsym.runtime.arrays import numpy_array, numpy_view
 from tcsym.runtime.packing import packed
@@ -58,7 +59,7 @@ def apply(
 
 
 @inside
-@deep_recursion
+@depth_checked
 def _apply(kernel: Kernel, args: Any, kwargs: Any, sizes: Any, threads: int | None) -> Any:
     plan = kernel._plan
     for s in plan.given_sizes:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program + chunked dimensions of its inputs -> axes: what can be cut into blocks, together.
 
 An axis has a coordinate that a block takes part of. In each statement one index variable moves with

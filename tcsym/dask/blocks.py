@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Part + values of sizes + chunks -> the program of one block, and the blocks.
 
 The program counts from where its block starts: dimensions of an axis are as long as their windows,
@@ -26,13 +27,13 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
-    rebuilt,
+    rewritten,
     statements,
 )
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.index.values import condition_substitute, evaluate, holds, substitute
 from tcsym.network.steps import sizes_in
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.rewrite.bind import bind_program
 
 Sizes = Mapping[str, int]
@@ -142,7 +143,7 @@ class _Rewriting:
             s.target: c for s in statements(program.body) for c in cuts if s.name in c.axis.sums
         }
 
-    @deep_recursion
+    @depth_checked
     def program(self, names: set[str]) -> Program:
         """names: those that are taken."""
         before = {*names} - {n for c in self.cuts for n in (c.start, c.count)}
@@ -316,7 +317,9 @@ class _Moved(Struct, frozen=True):
         return self.index(at) if isinstance(at, Index) else self.expression(at)
 
     def expression(self, e: Expr) -> Expr:
-        made = rebuilt(e, self.expression, self.index)
+        return rewritten(e, self._changed, self.index)
+
+    def _changed(self, made: Expr, _: Expr) -> Expr:
         if not isinstance(made, Read):
             return made
         subscripts = [

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program + which dimensions are chunked -> parts that run one after the other on blocks.
 
 A part is a run of statements, a program of its own. It ends where the whole of a sum over blocks is

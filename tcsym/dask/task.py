@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a worker does: it makes the kernel of a block's program once, and runs it on blocks."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.of_program import kernel_of_program
 from tcsym.kernel.settings import Settings
 from tcsym.process.forks import inside
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 
 Array = np.ndarray[Any, Any]
 Along = tuple[int, int, int, int, int]  # a cut; scale, low and high of the window; extent
@@ -48,7 +49,7 @@ def kernel_of(given: Made) -> Kernel:
 @lru_cache(256)
 def _kernel_of(given: Made) -> Kernel:
     (program,) = programs_from_json(marshal.loads(given.program))
-    return deep_recursion(kernel_of_program)(program, pickle.loads(given.settings))
+    return depth_checked(kernel_of_program)(program, pickle.loads(given.settings))
 
 
 class Task(Struct, frozen=True):

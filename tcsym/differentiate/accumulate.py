@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items -> the same without statements that combine with old values or write a slice twice.
 
 `T(i) += e` becomes a sum of its own and `T(i) = T(i) + sum(i)`; then a slice of a tensor that a
@@ -12,16 +13,25 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import converted, reads_replaced
+from tcsym.differentiate.algebra import (
+    TRUTH,
+    both,
+    compared,
+    converted,
+    reads_replaced,
+    select,
+)
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least, range_of
 from tcsym.errors import DerivativeError
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Compare,
     Expr,
     For,
     If,
+    IndexValue,
     Item,
     Range,
     Read,
@@ -29,6 +39,7 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     dtype_of,
+    is_fixed,
     reads,
     statements,
 )
@@ -104,6 +115,8 @@ class _Block(Struct, frozen=True):
         if not reduces(s):
             value = _combined(s, old, converted(s.value, wide))
             return [replace(s, op="=", value=converted(value, dtype))]
+        if not s.initialise and all(_is_at_one(r, s) for r in s.scattered) and s.scattered:
+            return self._at_one(s, old)
         partial = self.temporary(s, self.names.fresh(f"{s.target}_sum"))
         own = tuple(var(r.variable) for r, _ in own_subscripts(s))
         new = Read(partial.name, own, wide)
@@ -114,6 +127,28 @@ class _Block(Struct, frozen=True):
             replace(s, target=partial.name, subscripts=own, initialise=True, value=term),
             replace(s, op="=", initialise=False, domain=domain, value=total, given=()),
         ]
+
+    def _at_one(self, s: Statement, old: Expr) -> list[Statement]:
+        """At a position that is the same for all terms, their sum; elsewhere what was there."""
+        here: Expr = TRUTH
+        for r in s.scattered:
+            place = position_parts(r.at)[1] if r.at is not None else ZERO
+            assert not isinstance(place, Index)
+            number = IndexValue(var(r.variable), DType.INT32)
+            here = both(here, Compare("eq", compared(place), number))
+        dtype = self.tensors[s.target].dtype
+        new, found = converted(s.value, dtype.accumulator), list[Statement]()
+        if any(r.reduced for r in s.walked):
+            alone = replace(s, domain=s.walked)
+            made = self.temporary(alone, self.names.fresh(f"{s.target}_sum"))
+            own = tuple(var(r.variable) for r, _ in own_subscripts(alone))
+            found.append(
+                replace(alone, target=made.name, subscripts=own, initialise=True, value=new)
+            )
+            new = Read(made.name, own, made.dtype)
+        value = converted(select(here, _combined(s, old, new), old), dtype)
+        domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
+        return [*found, replace(s, op="=", domain=domain, value=value, given=())]
 
     def temporary(self, s: Statement, name: str) -> Tensor:
         """For what `s` writes, by its left index variables alone."""
@@ -211,6 +246,11 @@ class _Block(Struct, frozen=True):
 
         for k in at:
             block[k] = reads_replaced(block[k], read)
+
+
+def _is_at_one(r: Range, s: Statement) -> bool:
+    moving = frozenset(x.variable for x in s.walked)
+    return r.at is not None and is_fixed(position_parts(r.at)[1], moving)
 
 
 def _slice_of_its_own(s: Statement, name: str) -> Statement:

@@ -1,16 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which tensors the derivative goes through: they depend on `wrt`, and outputs depend on them."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.places import Write, writes
-from tcsym.differentiate.single import Single
 from tcsym.frontend.program import (
     Binary,
-    Call,
-    Compare,
     Expr,
     For,
     Read,
@@ -19,6 +19,10 @@ from tcsym.frontend.program import (
     dtype_of,
     statements,
 )
+from tcsym.trees import preorder
+
+if TYPE_CHECKING:
+    from tcsym.differentiate.single import Single
 
 
 class Activity(Struct, frozen=True):
@@ -66,27 +70,33 @@ def _edges(single: Single) -> dict[str, set[str]]:
 
 def smooth_reads(e: Expr) -> list[Read]:
     """Reads that the value depends on as a function of real numbers."""
-    if not dtype_of(e).is_float or isinstance(e, Compare):
-        return []
+    found = (x for x in preorder(e, _smooth_parts) if isinstance(x, Read))
+    return [r for r in found if r.dtype.is_float]
+
+
+def _smooth_parts(e: Expr) -> tuple[Expr, ...]:
+    if not dtype_of(e).is_float:
+        return ()
     match e:
         case Read():
-            return [e]
+            return ()
         case Select(_, a, b, _):
-            return smooth_reads(a) + smooth_reads(b)
-        case Call(_, args, _):
-            return [r for a in args for r in smooth_reads(a)]
-    return [r for x in children(e) for r in smooth_reads(x)]
+            return a, b
+    return children(e)
 
 
 def certain_reads(e: Expr) -> list[Read]:
     """Reads that are evaluated wherever `e` is."""
+    return [x for x in preorder(e, _certain_parts) if isinstance(x, Read)]
+
+
+def _certain_parts(e: Expr) -> tuple[Expr, ...]:
     match e:
         case Select(c):
-            return certain_reads(c)
+            return (c,)
         case Binary("and" | "or", a):
-            return certain_reads(a)
-    below = [r for x in children(e) for r in certain_reads(x)]
-    return [e, *below] if isinstance(e, Read) else below
+            return (a,)
+    return children(e)
 
 
 def _reached(start: frozenset[str], edges: dict[str, set[str]]) -> set[str]:

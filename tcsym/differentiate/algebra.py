@@ -1,4 +1,5 @@
-"""Expressions of derivatives: made with constants folded, rebuilt with other indices and reads."""
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions of derivatives: made with constants folded, changed in indices and reads."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.literals import round_to
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -20,7 +23,7 @@ from tcsym.frontend.program import (
     Statement,
     Unary,
     dtype_of,
-    rebuilt,
+    rewritten,
 )
 from tcsym.frontend.rename import Kind, Rewriting
 from tcsym.index.expr import (
@@ -162,14 +165,17 @@ def converted(e: Expr, dtype: DType) -> Expr:
 
 def wide(e: Expr) -> Expr:
     """`e` with half types computed in float32, and nothing rounded to them in between."""
+    return rewritten(e, _wide)
+
+
+def _wide(e: Expr, _: Expr) -> Expr:
     dtype = dtype_of(e).accumulator
     match e:
         case Cast(x, to) if to.is_float:
-            return converted(wide(x), dtype)
+            return converted(x, dtype)
         case Read():
-            return converted(rebuilt(e, wide), dtype)
-    made = rebuilt(e, wide)
-    return made if dtype_of(made) is dtype else replace(made, dtype=dtype)
+            return converted(e, dtype)
+    return e if dtype_of(e) is dtype else replace(e, dtype=dtype)
 
 
 def index_value(e: Index) -> Expr:
@@ -185,12 +191,12 @@ def truth(c: Condition) -> Expr:
             right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
             if i.constant == -1 and left.terms:  # a >= b + 1
                 right = Index(right.terms, 0)
-                return Compare("gt", index_value(left), index_value(right))
-            return Compare("ge", index_value(left), index_value(right))
+                return Compare("gt", exact_value(left), exact_value(right))
+            return Compare("ge", exact_value(left), exact_value(right))
         case IsZero(i):
             left = Index(tuple((a, k) for a, k in i.terms if k > 0), max(i.constant, 0))
             right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
-            return Compare("eq", index_value(left), index_value(right))
+            return Compare("eq", exact_value(left), exact_value(right))
         case Not(inner):
             return negation(truth(inner))
         case All(cs):
@@ -269,16 +275,12 @@ def reads_replaced(item: Kind, f: Callable[[Read], Expr]) -> Kind:
 def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
     """`e` with what `f` has for each read; reads in its subscripts come first."""
 
-    def inner(x: Expr) -> Expr:
-        made = rebuilt(x, inner)
-        return f(made) if isinstance(made, Read) else made
-
-    return inner(e)
+    return rewritten(e, lambda x, _: f(x) if isinstance(x, Read) else x)
 
 
 def positions(s: Statement) -> tuple[Subscript, ...]:
     """Where each point of a statement writes: scattered subscripts by what they are."""
-    scattered = {r.variable: r.at for r in s.domain if r.at is not None}
+    scattered = {r.variable: position_parts(r.at)[1] for r in s.domain if r.at is not None}
     found: list[Subscript] = []
     for e in s.subscripts:
         at = next((at for v, at in scattered.items() if e == var(v)), None)

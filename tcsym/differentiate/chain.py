@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression, gradient of its value -> what each read in it contributes: the chain rule.
 
 Ties and kinks are as in torch: of `max(a, b)` and `min(a, b)` each side has half where they are
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import (
     TRUTH,
@@ -35,8 +37,10 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    children,
     dtype_of,
 )
+from tcsym.trees import fold, preorder
 
 
 class Contribution(Struct, frozen=True):
@@ -46,6 +50,11 @@ class Contribution(Struct, frozen=True):
     gradient: Expr
     guard: Expr = TRUTH
 
+    def times(self, count: int) -> Contribution:
+        """So often the same."""
+        many = constant(count, dtype_of(self.gradient))
+        return replace(self, gradient=multiply(many, self.gradient))
+
 
 def contributions(
     value: Expr, gradient: Expr, result: Expr, wanted: Callable[[Read], bool]
@@ -54,70 +63,87 @@ def contributions(
 
     result: an expression with the same value, such as the tensor it was stored to.
     """
-    yield from _Chain(wanted).of(value, gradient, result, TRUTH)
+    chain = _Chain(value, wanted)
+    if not chain.active[id(value)]:
+        return
+    for flow in preorder(_Flow(value, gradient, result, TRUTH), chain.below):
+        if isinstance(flow.e, Read):
+            yield Contribution(flow.e, flow.g, flow.guard)
 
 
-class _Chain(Struct, frozen=True):
-    wanted: Callable[[Read], bool]
+class _Flow(Struct, frozen=True):
+    """The gradient `g` of `e`, which is `result`, where `guard` holds."""
 
-    def of(self, e: Expr, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:
-        if not dtype_of(e).is_float or not self.is_active(e):
-            return
+    e: Expr
+    g: Expr
+    result: Expr
+    guard: Expr
+
+
+class _Chain:
+    """active: the expressions, by their identity, on which wanted reads have an influence."""
+
+    def __init__(self, value: Expr, wanted: Callable[[Read], bool]) -> None:
+        self.active: dict[int, bool] = {}
+
+        def is_active(e: Expr, parts: list[bool]) -> bool:
+            found = dtype_of(e).is_float and (wanted(e) if isinstance(e, Read) else any(parts))
+            self.active[id(e)] = found
+            return found
+
+        fold(value, _smooth_parts, is_active)
+
+    def below(self, flow: _Flow) -> list[_Flow]:
+        """What goes on to the parts that are active."""
+        return [x for x in self._parts(flow) if self.active[id(x.e)]]
+
+    def _parts(self, flow: _Flow) -> Iterator[_Flow]:
+        e, g, result, guard = flow.e, flow.g, flow.result, flow.guard
         match e:
-            case Const() | IndexValue() | Compare():
+            case Const() | IndexValue() | Compare() | Read():
                 return
-            case Read():
-                yield Contribution(e, g, guard)
             case Cast(x, _):
-                yield from self.of(x, converted(g, dtype_of(x).accumulator), x, guard)
+                yield _Flow(x, converted(g, dtype_of(x).accumulator), x, guard)
             case Unary(_, x, _):
-                yield from self.of(x, negative(g), x, guard)
+                yield _Flow(x, negative(g), x, guard)
             case Binary():
-                yield from self._binary(e, g, result, guard)
+                yield from self._binary(e, flow)
             case Select(c, a, b, _):
-                yield from self.of(a, g, result, both(guard, c))  # where c holds, a is the result
-                yield from self.of(b, g, result, both(guard, negation(c)))
+                yield _Flow(a, g, result, both(guard, c))  # where c holds, a is the result
+                yield _Flow(b, g, result, both(guard, negation(c)))
             case Call("log", (x,), dtype) if (exponent := logistic(x)) is not None:
                 one = constant(1.0, dtype)
                 rest = subtract(one, divide(one, x))
-                yield from self.of(exponent, multiply(g, rest), exponent, guard)
+                yield _Flow(exponent, multiply(g, rest), exponent, guard)
             case Call(_, args, _):
                 for x, partial in zip(args, partials(e, result), strict=True):
-                    if partial is not None and self.is_active(x):
-                        yield from self.of(x, multiply(g, partial), x, guard)
+                    if partial is not None and self.active[id(x)]:
+                        yield _Flow(x, multiply(g, partial), x, guard)
             case _:
                 assert_never(e)
 
-    def is_active(self, e: Expr) -> bool:
-        if not dtype_of(e).is_float:
-            return False
-        match e:
-            case Read():
-                return self.wanted(e)
-            case Const() | IndexValue() | Compare():
-                return False
-            case Cast(x, _) | Unary(_, x, _):
-                return self.is_active(x)
-            case Binary(_, a, b, _) | Select(_, a, b, _):
-                return self.is_active(a) or self.is_active(b)
-            case Call(_, args, _):
-                return any(map(self.is_active, args))
-            case _:
-                assert_never(e)
-
-    def _binary(self, e: Binary, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:
-        a, b = e.left, e.right
+    def _binary(self, e: Binary, flow: _Flow) -> Iterator[_Flow]:
+        a, b, g, result, guard = e.left, e.right, flow.g, flow.result, flow.guard
         exponent = logistic(b) if e.op == "div" else None
-        if exponent is not None and self.is_active(exponent):
+        if exponent is not None and self.active[id(exponent)]:
             # exp(u) / (1 + exp(u)) without infinity over infinity
             rest = subtract(constant(1.0, e.dtype), reciprocal(e, result))
-            yield from self.of(a, divide(g, b), a, guard)
+            yield _Flow(a, divide(g, b), a, guard)
             inner = negative(multiply(multiply(g, result), rest))
-            yield from self.of(exponent, inner, exponent, guard)
+            yield _Flow(exponent, inner, exponent, guard)
             return
         for x, partial in ((a, _by_left(e, g, result)), (b, _by_right(e, g, result))):
-            if self.is_active(x):
-                yield from self.of(x, partial(), x, guard)
+            if self.active[id(x)]:
+                yield _Flow(x, partial(), x, guard)
+
+
+def _smooth_parts(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Read() | Compare():
+            return ()
+        case Select(_, a, b, _):
+            return a, b
+    return children(e)
 
 
 def logistic(e: Expr) -> Expr | None:

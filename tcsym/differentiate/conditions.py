@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions on indices as values: which of them hold in a box, and what is left of choices."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from tcsym.differentiate.algebra import TRUTH, both, select
 from tcsym.differentiate.places import is_at_least
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Select
 from tcsym.index.expr import All, Condition, Index, NonNegative, index
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 
@@ -39,11 +41,15 @@ def simplified(e: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
 
 
 def conjuncts(e: Expr) -> list[Expr]:
+    found = [x for x in preorder(e, _sides) if not _sides(x)]
+    return list(dict.fromkeys(found))
+
+
+def _sides(e: Expr) -> tuple[Expr, ...]:
     match e:
         case Binary("and", a, b, DType.BOOL):
-            left = conjuncts(a)
-            return left + [x for x in conjuncts(b) if x not in left]
-    return [e]
+            return a, b
+    return ()
 
 
 def holds(c: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that use other variables or read tensors -> a box around them, and what remains of them.
 
 A term is solved in a box. Then each range stands again where its variable is still summed; else its
@@ -82,8 +83,8 @@ class Placing(Struct):
         if read:
             values = {g.name: g.value for g in read}
             if not is_at_least(v - lower, 0, self._bounds()):
-                self.guard = both(self.guard, Compare("ge", _value(v), _end(lower, values)))
-            self.guard = both(self.guard, Compare("lt", _value(v), _end(upper, values)))
+                self.guard = both(self.guard, _not_less(v, lower, values))
+            self.guard = both(self.guard, _less(v, upper, values))
             return
         for end in _parts(lower, Max):
             self._bound(v - end)
@@ -165,11 +166,21 @@ def _parts(e: Index, kind: type[Min] | type[Max]) -> Collection[Index]:
     return [e]
 
 
+def _less(v: Index, end: Index, values: Mapping[str, Expr]) -> Expr:
+    """`v` is below an end of its range, which reads as a whole or not at all."""
+    read = _read(end, values)
+    return truth(ge(end - 1, v)) if read is None else Compare("lt", _value(v), read)
+
+
+def _not_less(v: Index, end: Index, values: Mapping[str, Expr]) -> Expr:
+    read = _read(end, values)
+    return truth(ge(v, end)) if read is None else Compare("ge", _value(v), read)
+
+
 def _value(e: Index) -> Expr:
     return IndexValue(e, DType.INT32)
 
 
-def _end(e: Index, values: Mapping[str, Expr]) -> Expr:
-    """The end of a range as a value: all of it reads, or nothing."""
-    name = next(iter(e.variables()), "")
-    return compared(values[name]) if e == var(name) and name in values else _value(e)
+def _read(end: Index, values: Mapping[str, Expr]) -> Expr | None:
+    name = next(iter(end.variables()), "")
+    return compared(values[name]) if end == var(name) and name in values else None

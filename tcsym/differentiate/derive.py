@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the text of a def with gradients of its inputs, or tangents of its outputs."""
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.segments import Segmented, in_segments
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
-from tcsym.errors import DerivativeError, InitError, TCSyntaxError
+from tcsym.errors import DerivativeError, IndependentError, InitError, TCSyntaxError
 from tcsym.frontend.names import written_plainly
-from tcsym.frontend.program import For, Item, Program, Statement, Tensor, reads, statements
+from tcsym.frontend.program import For, Item, Program, Statement, Tensor, Trap, reads, statements
 from tcsym.frontend.unparse import is_declarable
 from tcsym.index.expr import Index
 
@@ -103,6 +104,11 @@ class Gradient(Struct, frozen=True):
     in_parts: frozenset[str]  # what loops over segments write
 
     @property
+    def copies(self) -> tuple[Trap, ...]:
+        """What is to be said of the copies that it keeps."""
+        return copied(self.whole.single, self.used)
+
+    @property
     def program(self) -> Program:
         return self.whole.program
 
@@ -156,6 +162,10 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     )
 
 
+def copied(single: Single, used: Collection[str]) -> tuple[Trap, ...]:
+    return tuple(dict.fromkeys(trap for name, trap in single.copied.items() if name in used))
+
+
 def segment_steps(program: Program, wrt: Collection[str]) -> Mapping[str, Index]:
     """Of what `Recompute.SQRT` makes: size parameter -> the steps of the loops that it cuts."""
     return gradient(program, wrt, Recompute.SQRT).whole.segmented.steps
@@ -165,7 +175,9 @@ def gradient_program(made: Gradient) -> Program:
     """The def `<name>_grad`. Errors: DerivativeError."""
     program, single, names = made.program, made.whole.single, made.whole.names
     named = [t.name for t in made.results]
-    items = defined_first((*made.forward, *made.back), single, named, names)
+    own = (*made.forward, *made.back)
+    items = defined_first(own, single, named, names)
+    items = (*made.whole.segmented.ranged(items[: len(items) - len(own)]), *own)
     taken = [t for t in program.outputs if t.name in made.used & made.taken]
     header = Header(
         f"{program.name}_grad",
@@ -205,7 +217,7 @@ def saving_program(made: Gradient) -> Program:
     # segment by segment, it cannot be seen that all is written
     partly = [n for n in named if n in made.in_parts and n not in cut.checkpoints]
     results = tuple(replace(t, shape=tuple(map(cut.count, t.shape))) for t in results)
-    sizes = tuple(cut.steps)
+    sizes = (*(p.name for p in program.size_parameters), *cut.steps)  # it is called like `program`
     header = Header(f"{program.name}_saving", program, program.inputs, (), (), results, sizes)
     items = (*zeros(partly, single, names), *items)
     while True:
@@ -282,6 +294,6 @@ def differentiable(program: Program, wrt: Collection[str] | None) -> Sequence[Te
     return [t for t in program.inputs if t.name in wanted]
 
 
-def _independent(program: Program, inputs: Sequence[Tensor]) -> DerivativeError:
+def _independent(program: Program, inputs: Sequence[Tensor]) -> IndependentError:
     listed = ", ".join(f"`{t.name}`" for t in inputs)
-    return DerivativeError(f"no floating output of `{program.name}` depends on {listed}")
+    return IndependentError(f"no floating output of `{program.name}` depends on {listed}")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> the same with the tangent of each value beside it: forward mode."""
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity
-from tcsym.differentiate.algebra import add, constant, converted, multiply, select, wide
+from tcsym.differentiate.algebra import TRUTH, add, constant, converted, multiply, select, wide
 from tcsym.differentiate.chain import contributions
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.single import Single
 from tcsym.differentiate.witness import shared, witness
+from tcsym.frontend.positions import adding
 from tcsym.frontend.program import Expr, For, If, Item, Read, Statement, Tensor, dtype_of
 
 
@@ -54,17 +56,20 @@ class Forward(Struct):
         result = value
         if s.op == "=":
             result = wide(Read(s.target, s.subscripts, tensor.dtype))
-        tangent = self._tangent(value, result)
+        adds = adding(s.op, value, tensor.dtype) if s.scattered else None
+        adds = TRUTH if adds is None else adds
+        tangent = self._tangent(value, result, adds)
         made = replace(s, target=self._name(tensor))
         if s.op in ("*=", "min=", "max="):
             again = s.target in self.again
             found = witness(s, self.single.tensors, self.names, again=again)
             share = converted(wide(found.share), dtype_of(tangent))
             value = converted(shared(tangent, share), tensor.dtype)
-            return [*found.statements, replace(made, op="+=", value=value)]
-        return [replace(made, value=converted(tangent, tensor.dtype))]
+            return [*found.statements, replace(made, op="+=", value=_where(adds, value))]
+        return [replace(made, value=_where(adds, converted(tangent, tensor.dtype)))]
 
-    def _tangent(self, value: Expr, result: Expr) -> Expr:
+    def _tangent(self, value: Expr, result: Expr, adds: Expr) -> Expr:
+        """Where `adds` holds."""
         dtype = dtype_of(value)
         zero = constant(0.0, dtype)
         total: Expr = zero
@@ -73,7 +78,7 @@ class Forward(Struct):
             tensor = self.single.tensors[c.read.tensor]
             moved = Read(self._name(tensor), c.read.subscripts, tensor.dtype)
             term = multiply(converted(c.gradient, dtype), converted(wide(moved), dtype))
-            total = add(total, select(c.guard, term, zero))
+            total = add(total, select(TRUTH if c.guard == adds else c.guard, term, zero))
         return total
 
     def _name(self, tensor: Tensor) -> str:
@@ -83,3 +88,8 @@ class Forward(Struct):
             known = replace(tensor, name=name, role="temporary")
             self.tangents[tensor.name] = self.single.tensors[name] = known
         return known.name
+
+
+def _where(adds: Expr, tangent: Expr) -> Expr:
+    """It is 0 elsewhere, and has no position there."""
+    return select(adds, tangent, constant(0.0, dtype_of(tangent)))

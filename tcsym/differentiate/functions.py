@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The derivative of each built-in function by each of its arguments."""
 
 from __future__ import annotations

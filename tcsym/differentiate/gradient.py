@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of a gradient -> the statements that sum them: as few as can be, the first one defines."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from tcsym.differentiate.algebra import add, constant, converted, multiply, with_indices
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.terms import Sum
-from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, dtype_of
+from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, dtype_of, is_fixed
 from tcsym.index.expr import TRUE, ZERO, Index, var
 from tcsym.types import DType
 
@@ -41,7 +42,7 @@ def definition(place: Place, sums: Sequence[Sum], base: Read | None, names: Name
         Range(v, ZERO, extent, False) for (d, extent), v in zip(_dimensions(place), variables)
     )
     others.sort(key=lambda s: not _is_whole(s, place))
-    whole = bool(others) and _is_whole(others[0], place)
+    whole = bool(others) and _is_whole(others[0], place) and not _is_at_one(others[0])
     if not whole:
         start = Statement("", place.name, left, "=", False, domain, total)
         return [start, *(added(s, place.name) for s in others)]
@@ -74,6 +75,12 @@ def _is_whole(s: Sum, place: Place) -> bool:
         and s.fixed == frozenset(place.fixed)
         and all(s.left[d] == e for d, e in place.fixed.items())
     )
+
+
+def _is_at_one(s: Sum) -> bool:
+    """At a position that is the same for all terms: only that would be set first."""
+    moving = frozenset(r.variable for r in s.domain if r.at is None)
+    return any(r.at is not None and is_fixed(r.at, moving) for r in s.domain)
 
 
 def _dimensions(place: Place) -> list[tuple[int, Index]]:

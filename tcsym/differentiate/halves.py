@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements -> the same with temporaries of half types as they are: float32, as all values."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.frontend.half import is_half, stored
-from tcsym.frontend.program import Cast, Compare, Const, Expr, Item, Read, dtype_of, rebuilt
+from tcsym.frontend.program import Cast, Compare, Const, Expr, Item, Read, dtype_of
 from tcsym.frontend.rename import Renaming, S
 from tcsym.types import DType
 
@@ -36,17 +37,15 @@ class _InFloat(Renaming):
             return replace(made, value=stored(made.value, self.short[s.target]))
         return made
 
-    def expression(self, e: Expr) -> Expr:
+    def changed(self, e: Expr, before: Expr) -> Expr:
         match e:
             case Const(value, dtype):
                 return Const(value, dtype.accumulator)
             case Read(tensor, _, dtype) if is_half(dtype):
-                made = rebuilt(e, self.expression)
-                return Cast(made, F32) if tensor in self.short else replace(made, dtype=F32)
+                return Cast(e, F32) if tensor in self.short else replace(e, dtype=F32)
             case Cast(x, dtype) if is_half(dtype):
-                return Cast(stored(self.expression(x), dtype), F32)
-            case Cast(x, DType.FLOAT32) if is_half(dtype_of(x)):
-                return self.expression(x)
-        made = rebuilt(e, self.expression)
-        is_short = not isinstance(made, Compare) and is_half(made.dtype)
-        return replace(made, dtype=F32) if is_short else made
+                return Cast(stored(x, dtype), F32)
+            case Cast(x, DType.FLOAT32) if isinstance(before, Cast):
+                return x if is_half(dtype_of(before.operand)) else e
+        is_short = not isinstance(e, Compare) and is_half(e.dtype)
+        return replace(e, dtype=F32) if is_short else e

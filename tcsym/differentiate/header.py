@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements and their tensors -> a def: parameters that bind all sizes."""
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tcsym.frontend.program import (
     SizeParameter,
     Statement,
     Tensor,
+    in_order,
     statements,
     variables_of,
 )
@@ -59,7 +61,11 @@ def program_of(
     short = {t.name: t for t in (*taken, *results)}
     items = in_float(items, found := own | short, arguments)
     temporaries = [found[n] for n in own]
-    parameters = [SizeParameter(n, len(taken) + k) for k, n in enumerate(header.sizes)]
+    is_alike = taken == list(header.program.inputs)
+    places = {p.name: p.place for p in header.program.size_parameters} if is_alike else {}
+    parameters = [
+        SizeParameter(n, places.get(n, len(taken) + k)) for k, n in enumerate(header.sizes)
+    ]
     program = Program(
         header.name,
         (),
@@ -69,11 +75,16 @@ def program_of(
         (),
         size_parameters=tuple(parameters),
     )
-    sizes = dict.fromkeys(v for t in taken for e in t.shape for v in e.variables())
+    sizes = dict.fromkeys(
+        v
+        for p in in_order(taken, parameters)
+        for e in (p.shape if isinstance(p, Tensor) else (var(p.name),))
+        for v in e.variables()
+    )
     free = dict.fromkeys(header.sizes)
     said = (e for t in results if is_declarable(t, program) for e in t.shape)
     free |= dict.fromkeys(str(e) for e in said if _is_plain(e) and e.terms and str(e) not in sizes)
-    program = replace(program, sizes=(*sizes, *free), free_sizes=tuple(free))
+    program = replace(program, sizes=tuple(sizes | free), free_sizes=tuple(free))
     return source_of(program, free_order=True)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of what derivatives add."""
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Renamed(Renaming):
     """Without `exists`, and what inference found out about reads: only the text that is
     differentiated says what must be there."""
 
-    def expression(self, e: Expr) -> Expr:
-        made = super().expression(e)
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        made = super().changed(e, before)
         return replace(made, checked=(), unwritten=None) if isinstance(made, Read) else made
 
     def statement(self, s: S) -> S:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items that a gradient reads -> the part of the program that must be computed again for it."""
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tcsym.frontend.program import (
     statements,
 )
 from tcsym.index.expr import ZERO, negate, var
+from tcsym.trees import fold
 
 _EXACT = ("fabs", "fmax", "fmin", "floor", "ceil", "trunc", "round", "copysign")
 
@@ -82,9 +84,13 @@ def of_other_roundings(items: tuple[Item, ...], taken: Collection[str]) -> set[s
 
 def _roundings(e: Expr) -> int:
     """0: exact. 1: rounded once, as all do. 2: results may differ."""
+    return fold(e, lambda x: children(x) if dtype_of(x).is_float else (), _own_roundings)
+
+
+def _own_roundings(e: Expr, parts: list[int]) -> int:
     if not dtype_of(e).is_float:
         return 0
-    inside = max(map(_roundings, children(e)), default=0)
+    inside = max(parts, default=0)
     match e:
         case Binary("add" | "sub" | "mul" | "div"):
             return min(2, inside + 1)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Items -> the same, where what was divided by its own sum is computed from the quotient.
 
 Of `E(n,d) = exp(..)`, `s(n) +=! E(n,d)`, `Y(n,d) = E(n,d) / s(n)`, a gradient that is given Y and s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> names for parts of values: few variables move them, or they repeat.
 
 `Y(n,d) = X(n,d) * rsqrt(v(n) / D)` becomes `r(n) = rsqrt(v(n) / D)` and a product with it: then the
@@ -34,10 +35,11 @@ from tcsym.frontend.program import (
     children,
     dtype_of,
     reads,
-    rebuilt,
+    rewritten,
     variables_of,
 )
 from tcsym.index.expr import ZERO, Index, ge, var
+from tcsym.trees import fold, preorder
 
 
 def with_parts(single: Single, names: Names) -> Single:
@@ -49,7 +51,7 @@ def with_parts(single: Single, names: Names) -> Single:
             found += _Parts(item, names, tensors).statements()
         else:
             found.append(item)
-    return Single(tuple(found), tensors)
+    return replace(single, items=tuple(found), tensors=tensors)
 
 
 class _Parts(Struct):
@@ -61,26 +63,33 @@ class _Parts(Struct):
 
     def statements(self) -> Iterator[Statement]:
         s = self.statement
-        self.times.update(_evaluated(s.value))
+        self.times.update(preorder(s.value, _evaluated_parts))
         value = s.value if s.given or s.scattered else self.of(s.value)
         yield from self.made.values()
         yield replace(s, value=value)
 
     def of(self, e: Expr) -> Expr:
-        if self._is_part(e):
-            if e not in self.made:
-                self.made[e] = self._named(e)
-            s = self.made[e]
-            return Read(s.target, s.subscripts, dtype_of(e))
-        match e:
-            case Call() | Cast() | Unary():
-                return rebuilt(e, self.of)
-            case Binary(op) if op not in ("and", "or"):
-                return rebuilt(e, self.of)
-        return e
+        parts: set[Expr] = set()
+        works = _works(e)
+
+        def below(x: Expr) -> tuple[Expr, ...]:
+            if works[x] and self._is_part(x):
+                parts.add(x)
+                return ()
+            return _evaluated_parts(x)
+
+        def read(x: Expr, before: Expr) -> Expr:
+            if before not in parts:
+                return x
+            if before not in self.made:
+                self.made[before] = self._named(before)
+            s = self.made[before]
+            return Read(s.target, s.subscripts, dtype_of(before))
+
+        return rewritten(e, read, below=below)
 
     def _is_part(self, e: Expr) -> bool:
-        if not dtype_of(e).is_float or not _is_work(e):
+        if not dtype_of(e).is_float:
             return False
         found = list(reads(e))
         plain = {str(i) for r in found for i in r.subscripts if isinstance(i, Index)}
@@ -117,18 +126,14 @@ class _Parts(Struct):
         return Statement("", t.name, left, "=", False, tuple(domain), e)
 
 
-def _evaluated(e: Expr) -> Iterator[Expr]:
+def _evaluated_parts(e: Expr) -> tuple[Expr, ...]:
     """What is evaluated at every point, without conditions."""
-    yield e
     match e:
         case Call() | Cast() | Unary():
-            parts = children(e)
+            return children(e)
         case Binary(op) if op not in ("and", "or"):
-            parts = children(e)
-        case _:
-            return
-    for x in parts:
-        yield from _evaluated(x)
+            return children(e)
+    return ()
 
 
 def _is_box(r: Range) -> bool:
@@ -137,11 +142,21 @@ def _is_box(r: Range) -> bool:
     return r.lower == ZERO and r.at is None and fits
 
 
-def _is_work(e: Expr) -> bool:
-    """More than a product or a sum: what is done again for every point."""
-    match e:
-        case Call() | Binary("div" | "mod"):
-            return any(reads(e))
-        case Select() | Read():
-            return False
-    return any(map(_is_work, children(e)))
+def _works(e: Expr) -> dict[Expr, bool]:
+    """Whether an expression in `e` is more than a product or a sum: done again for every point."""
+    found: dict[Expr, bool] = {}
+
+    def value(x: Expr, parts: list[tuple[bool, bool]]) -> tuple[bool, bool]:
+        has_reads = isinstance(x, Read) or any(reading for reading, _ in parts)
+        match x:
+            case Call() | Binary("div" | "mod"):
+                works = has_reads
+            case Select() | Read():
+                works = False
+            case _:
+                works = any(below for _, below in parts)
+        found[x] = works
+        return has_reads, works
+
+    fold(e, children, value)
+    return found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which places of a tensor statements write, and whether two of them can meet.
 
 Everything is decided for all sizes, each at least 0; what cannot be decided counts as meeting.

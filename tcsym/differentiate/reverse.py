@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single assignment -> statements that compute gradients, from the last one of the program back.
 
 Every definition of a tensor is a place where its gradient must be complete: all terms that its
@@ -7,6 +8,7 @@ over its iterations at once; a recurrence adds to the gradients of earlier steps
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
@@ -16,20 +18,15 @@ from msgspec.structs import replace
 from tcsym.differentiate.activity import Activity, certain_reads, is_open, smooth_reads
 from tcsym.differentiate.algebra import (
     TRUTH,
-    Subscript,
     Substituting,
     both,
-    constant,
     converted,
-    exactly,
-    index_value,
     is_constant,
     positions,
-    select,
     truth,
     wide,
 )
-from tcsym.differentiate.chain import Contribution, contributions
+from tcsym.differentiate.chain import contributions
 from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.needed import needed_items, with_all
@@ -39,11 +36,10 @@ from tcsym.differentiate.single import Single
 from tcsym.differentiate.terms import Sum, Term, extents_of
 from tcsym.differentiate.transpose import transposed
 from tcsym.differentiate.vanishing import Forms
+from tcsym.differentiate.winners import are_alone, can_go_on, through, won
 from tcsym.differentiate.witness import Witness, shared, witness
 from tcsym.frontend.program import (
-    Binary,
     Cast,
-    Const,
     Expr,
     For,
     If,
@@ -54,11 +50,13 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     dtype_of,
+    reads,
     statements,
     variables_of,
 )
-from tcsym.index.expr import ZERO, Condition, Index, negate, of_atom, var
+from tcsym.index.expr import ZERO, Atom, Condition, Index, Max, Min, negate, of_atom, var
 from tcsym.index.quasi_affine import odd_atoms
+from tcsym.index.values import map_atoms
 from tcsym.types import DType
 
 
@@ -91,6 +89,8 @@ class Reverse(Struct):
     gradients: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
+    numbers: dict[Index, str] = field(default_factory=dict)  # extent -> tensor
+    maps: dict[str, Statement] = field(default_factory=dict)  # what is assigned, and not given
     frames: list[_Frame] = field(default_factory=list)
     loops: tuple[For, ...] = ()
 
@@ -100,10 +100,15 @@ class Reverse(Struct):
 
     def run(self) -> list[Item]:
         self.frames = [_Frame(0, None)]
+        known = ((n, s) for n, s in self.forms.statements.items() if n not in self.taken)
+        self.maps = {n: s for n, s in known if s.op == "=" and can_go_on(s)}
         self._block(self.single.items)
         for name, result in self.wrt.items():
             self._result(name, result)
-        return self.frames[0].items
+        items = self.frames[0].items
+        used = {r.tensor for s in statements(tuple(items)) for e in s.expressions for r in reads(e)}
+        unused = {*self.numbers.values()} - used
+        return [s for s in items if not (isinstance(s, Statement) and s.target in unused)]
 
     # ---- walking back
 
@@ -133,9 +138,22 @@ class Reverse(Struct):
             forward = with_all(loop.body, self.beside)
             body = [*needed_items(forward, tuple(body), self.taken)[0], *body]
         if body:
-            back = {loop.variable: loop.lower + loop.upper - 1 - var(loop.variable)}
-            made = replace(loop, body=Substituting(back).items(tuple(body)))
-            self.frames[-1].items.append(made)
+            self.frames[-1].items.append(self._turned(loop, tuple(body)))
+
+    def _turned(self, loop: For, body: tuple[Item, ...]) -> For:
+        """The loop from its last iteration to its first. Positions on the left are affine in loop
+        variables, so that of ends that are extrema of such one argument is what it turns about."""
+
+        def plain(a: Atom) -> Index | None:
+            return a.args[0] if isinstance(a, Min | Max) and not is_of_sizes(a) else None
+
+        def is_of_sizes(a: Atom) -> bool:
+            return of_atom(a).variables() <= self.sizes
+
+        about = map_atoms(loop.lower, plain) + map_atoms(loop.upper, plain)
+        back = {loop.variable: about - 1 - var(loop.variable)}
+        ends = about - loop.upper, about - loop.lower
+        return For(loop.variable, *ends, Substituting(back).items(body), loop.span)
 
     def _if(self, item: If) -> None:
         arms: list[tuple[Item, ...]] = []
@@ -153,7 +171,7 @@ class Reverse(Struct):
             self.frames[-1].items.append(If(negate(item.condition), orelse))
 
     def _statement(self, s: Statement) -> None:
-        if s.target not in self.activity.active:
+        if s.target not in self.activity.active or self._goes_on(s):
             return
         if s.target not in self.opened:
             self._complete(s)
@@ -176,21 +194,46 @@ class Reverse(Struct):
         gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
         extents = self._extents(s)
         alone = contributions(value, converted(whole, dtype_of(value)), result, self._is_wanted)
-        for c, d in zip(contributions(value, gradient, result, self._is_wanted), alone):
-            r = c.read
+        each = Counter(zip(contributions(value, gradient, result, self._is_wanted), alone))
+        for (c, d), times in each.items():  # of X(i) * X(i), twice the same
+            r, c, d = c.read, c.times(times), d.times(times)
             if is_constant(c.gradient, 0):
                 continue
-            term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
+            known = extents | (self._subscripted((c.gradient,)) if s.given else {})
+            term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, known)
             if found is not None and found.winner:
-                term = replace(term, won=_of_winner(term, d, found))
+                term = replace(term, won=won(term, d, found, self.maps, self.names))
             self._contribute(term)
+
+    def _goes_on(self, s: Statement) -> bool:
+        """Whether all that the target of `s` gets went on to what `s` reads, element by element."""
+        terms = self.pending.get(s.target, [])
+        private = len(self.activity.definitions.get(s.target, ())) == 1 and len(self.frames) == 1
+        if not terms or not private or not can_go_on(s):
+            return False
+        if s.target in self.given or s.target in self.opened or s.target in self.wrt:
+            return False
+        if not are_alone(terms, self.single.tensors[s.target].shape):
+            return False
+        found = [through(s, t, self._is_wanted, self.names, self.maps) for t in terms]
+        if None in found:
+            return False
+        del self.pending[s.target]
+        for term in (t for each in found if each is not None for t in each):
+            if not is_constant(term.value, 0):
+                self._contribute(term)
+        return True
 
     def _extents(self, s: Statement) -> dict[str, Index]:
         """Of index variables that subscript what is read at every point of `s`."""
+        return self._subscripted((s.value, *s.read_positions)) if s.given else {}
+
+    def _subscripted(self, evaluated: Sequence[Expr]) -> dict[str, Index]:
+        """Extents of index variables that subscript what is read for all of these."""
         found: dict[str, Index] = {}
-        evaluated = (s.value, *s.read_positions) if s.given else ()
         for r in (r for e in evaluated for r in certain_reads(e)):
-            found |= extents_of(r.subscripts, self.single.tensors[r.tensor].shape)
+            tensor = self.single.tensors.get(r.tensor)
+            found |= {} if tensor is None else extents_of(r.subscripts, tensor.shape)
         return found
 
     def _is_wanted(self, r: Read) -> bool:
@@ -215,12 +258,12 @@ class Reverse(Struct):
             Range(f.variable, f.lower, lengths.get(f.variable, (f.upper,))[0], True)
             for f in self.loops[home:]
         ]
-        won = term.won
-        if won is not None:  # known at all points, if nothing is asked, and not in one segment only
-            known = outside == TRUTH and not (self.loops and self.segmented.inner)
-            won = replace(won, domain=(*summed, *won.domain)) if known else None
+        one = term.won
+        if one is not None:  # known at all points, not in one segment only
+            moved = replace(one, guard=both(outside, one.guard), domain=(*summed, *one.domain))
+            one = None if self.loops and self.segmented.inner else moved
         guard = both(outside, term.guard)
-        term = replace(term, guard=guard, domain=(*summed, *term.domain), won=won)
+        term = replace(term, guard=guard, domain=(*summed, *term.domain), won=one)
         term = self._scattered(term)
         if not is_now:
             self.pending.setdefault(term.tensor, []).append(term)
@@ -256,17 +299,22 @@ class Reverse(Struct):
             if r is None or not any(ends.get(v, frozenset()) & summed for v in used):
                 continue
             extent = self.single.tensors[term.tensor].shape[d]
-            name = self.names.fresh(f"{r.variable}_at")
-            self.single.tensors[name] = Tensor(name, DType.INT32, (extent,), "temporary")
-            j = var(r.variable)
-            domain = (Range(r.variable, ZERO, extent, False),)
-            value = IndexValue(j, DType.INT32)
-            self.frames[0].items.append(Statement("", name, (j,), "=", False, domain, value))
-            at = Cast(Read(name, (j,), DType.INT32), DType.INT64)
+            number = Read(self._numbers(extent), (var(r.variable),), DType.INT32)
+            at = Cast(number, DType.INT64)
             subscripts = (*term.subscripts[:d], at, *term.subscripts[d + 1 :])
             extents = {**term.extents, r.variable: extent}
             term = replace(term, subscripts=subscripts, extents=extents)
         return term
+
+    def _numbers(self, extent: Index) -> str:
+        """A tensor whose elements are their positions: what is read there may stand on the left."""
+        if extent not in self.numbers:
+            name = self.numbers[extent] = self.names.fresh("at")
+            self.single.tensors[name] = Tensor(name, DType.INT32, (extent,), "temporary")
+            (v,) = self.names.variables(1)
+            domain, value = (Range(v, ZERO, extent, False),), IndexValue(var(v), DType.INT32)
+            self.frames[0].items.append(Statement("", name, (var(v),), "=", False, domain, value))
+        return self.numbers[extent]
 
     def _transposed(
         self, term: Term, frames: Sequence[_Frame], written: Mapping[int, Index] = {}
@@ -275,7 +323,8 @@ class Reverse(Struct):
         shape = self.single.tensors[term.tensor].shape
         around = {f.variable: (f.lower, f.upper) for f in self.loops[: frames[-1].depth]}
         known = [f.guard for f in frames if f.guard is not None]
-        return transposed(term, shape, self.names, self.sizes, around, known, written)
+        whole = term, shape, self.names, self.sizes, around, self._numbers, known, written
+        return transposed(*whole)
 
     # ---- gradients
 
@@ -377,44 +426,6 @@ class Reverse(Struct):
         domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, result.shape))
         value = converted(Read(sums.name, left, sums.dtype), result.dtype)
         return Statement("", result.name, left, "=", False, domain, value)
-
-
-def _of_winner(term: Term, whole: Contribution, found: Witness) -> Term | None:
-    """What goes to the winner, if all else is the same for every summed variable."""
-    moved = found.winner.keys()
-    if whole.guard != TRUTH or variables_of(whole.gradient) & moved:
-        return None
-    subscripts = [_at_winner(e, found.winner) for e in term.subscripts]
-    if None in subscripts:
-        return None
-    zero = constant(0.0, dtype_of(whole.gradient))
-    return replace(
-        term,
-        subscripts=tuple([e for e in subscripts if e is not None]),
-        value=select(found.exists, whole.gradient, zero),
-        domain=tuple([r for r in term.domain if not r.reduced]),
-    )
-
-
-def _at_winner(e: Subscript, winner: Mapping[str, Expr]) -> Subscript | None:
-    if not isinstance(e, Index):
-        return None
-    total = e
-    found: Expr | None = None
-    for v in sorted(e.variables() & winner.keys()):
-        factor = total.coefficient(v)
-        total = total - var(v) * factor
-        if v in total.variables() or not factor:
-            return None
-        one = winner[v]
-        if factor != 1:
-            one = Binary("mul", Const(factor, DType.INT32), one, DType.INT32)
-        found = one if found is None else Binary("add", found, one, DType.INT32)
-    if found is None:
-        return e
-    if total != ZERO:
-        found = Binary("add", index_value(total), found, DType.INT32)
-    return exactly(found)
 
 
 def _contains(item: Item, s: Statement) -> bool:

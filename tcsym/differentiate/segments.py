@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops in single assignment -> loops over segments of S steps, with the states where these begin.
 
 `for t in T {..}` becomes `for c in (T + S - 1)/S { for u in S { if S*c + u < T {..} } }`: strip
@@ -96,7 +97,7 @@ def in_segments(
     checkpoints = frozenset(made.checkpoints)
     kept = checkpoints | made.shared
     return Segmented(
-        Single(items, made.tensors),
+        replace(single, items=items, tensors=made.tensors),
         made.inner,
         checkpoints,
         kept,

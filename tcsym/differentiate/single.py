@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same in single assignment: each element of each tensor is written at most once.
 
 Then every value that the derivative needs is still there when it needs it. A tensor that a loop
@@ -7,9 +8,10 @@ another name. What is so already stays as it is, names and all: steps of a state
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import (
@@ -20,6 +22,7 @@ from tcsym.differentiate.accumulate import (
 )
 from tcsym.differentiate.algebra import reads_replaced, select, truth, with_indices
 from tcsym.differentiate.halves import in_float
+from tcsym.differentiate.kept_once import kept_once
 from tcsym.differentiate.names import Names, Renamed
 from tcsym.differentiate.places import Bounds, are_single, is_at_least, least, range_of, writes
 from tcsym.frontend.program import (
@@ -32,6 +35,7 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
+    Trap,
     reads,
     statements,
 )
@@ -39,10 +43,15 @@ from tcsym.index.expr import ZERO, Index, all_of, eq, ge, lt, maximum, var
 
 
 class Single(Struct, frozen=True):
-    """`items` write each element once; inputs and outputs have the names they had."""
+    """`items` write each element once; inputs and outputs have the names they had.
+
+    copied: names of tensors that hold a copy of one for each step of a loop, although the steps
+    write parts of it only, with what there is to say of that.
+    """
 
     items: tuple[Item, ...]
     tensors: Tensors
+    copied: Mapping[str, Trap] = {}
 
 
 class _At(Struct, frozen=True):
@@ -59,7 +68,11 @@ def single_assignment(program: Program, names: Names) -> Single:
     tensors = {t.name: t for t in program.tensors}
     items = without_accumulation(program.body, tensors, names)
     written = list(writes(items))
-    moved = {t for t in tensors if not are_single([w for w in written if w.statement.target == t])}
+    several = [
+        t for t in tensors if not are_single([w for w in written if w.statement.target == t])
+    ]
+    items, once = kept_once(items, several, tensors, program.sizes, names)
+    moved = {t for t in several if t not in once}
     made = _Versions(items, tensors, names, frozenset(moved))
     places: Places = {}
     found = made.items(items, places, ())
@@ -72,7 +85,8 @@ def single_assignment(program: Program, names: Names) -> Single:
     kept = {n: t for n, t in tensors.items() if n not in moved or t.role == "output"}
     kept = {n: t for n, t in kept.items() if n not in last}
     arguments = {t.name for t in (*program.inputs, *program.outputs)}
-    return Single(in_float(Renamed(last).items(tuple(found)), kept, arguments), kept)
+    single = in_float(Renamed(last).items(tuple(found)), kept, arguments)
+    return Single(single, kept, made.copied())
 
 
 def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
@@ -101,6 +115,12 @@ class _Versions(Struct, frozen=True):
     tensors: Tensors
     names: Names
     moved: frozenset[str]
+    versions: dict[str, str] = field(default_factory=dict)  # those that loops have: of what
+    partial: dict[str, tuple[Statement, tuple[For, ...]]] = field(default_factory=dict)
+
+    def copied(self) -> dict[str, Trap]:
+        said = {name: _copied(name, *x) for name, x in self.partial.items()}
+        return {v: said[name] for v, name in self.versions.items() if name in said}
 
     def items(self, items: tuple[Item, ...], places: Places, loops: tuple[For, ...]) -> list[Item]:
         """`items` with versions for tensors; `places` are then those behind them."""
@@ -125,6 +145,8 @@ class _Versions(Struct, frozen=True):
             extents[-1] = extents[-1] + more
         name = self.names.version(t.name)
         self.tensors[name] = Tensor(name, t.dtype, (*extents, *t.shape), "temporary")
+        if loops:
+            self.versions[name] = t.name
         return _At(name, tuple(e for e, _, _ in steps))
 
     def copy(self, source: _At, target: _At, t: Tensor) -> Statement:
@@ -171,6 +193,8 @@ class _Versions(Struct, frozen=True):
             )
         old = places.get(t.name)
         at = places[t.name] = self.version(t, loops)
+        if any(f.variable in e.variables() for f in loops for e in s.subscripts):
+            self.partial.setdefault(t.name, (s, loops))
         return [*found, self._merged(s, t, old, at)]
 
     def _merged(self, s: Statement, t: Tensor, old: _At | None, at: _At) -> Statement:
@@ -285,6 +309,21 @@ class _Versions(Struct, frozen=True):
                 if name in ended:
                     arm[:] = self._ended(arm, ended[name], places[name], t)
         return replace(item, then=tuple(yes), orelse=tuple(no))
+
+
+def _copied(name: str, s: Statement, loops: tuple[For, ...]) -> Trap:
+    """loops: around it; the variables of some are in its left subscripts."""
+    used = frozenset[str]().union(*(e.variables() for e in s.subscripts))
+    steps = next(f.variable for f in reversed(loops) if f.variable in used)
+    again = next((f.variable for f in loops if f.variable not in used), None)
+    hint = "write it at positions that are affine in loop variables: then elements are kept once"
+    if again is not None:
+        hint = (
+            f"each step of `{again}` writes the same elements again; with a dimension for it, as "
+            f"`{name}({again} + 1, …)` from `{name}({again}, …)`, they are kept once"
+        )
+    message = f"a derivative keeps all of `{name}` for each step of `{steps}`, which writes a part"
+    return Trap("copies", message, hint, s.span)
 
 
 def _is_whole(s: Statement, t: Tensor) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What statements add to a gradient: at points of a program, and at elements of a tensor."""
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ class Term(Struct, frozen=True):
     """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds.
 
     extents: of index variables that subscript a tensor at all these points.
-    won: the same, added to the one element that won, if a tensor says which that is.
+    won: the same, added to the one element that won, if a tensor says which that is. alone: it is
+    such a one, or came from one.
     """
 
     tensor: str
@@ -27,6 +29,7 @@ class Term(Struct, frozen=True):
     given: tuple[Given, ...] = ()
     extents: Mapping[str, Index] = {}
     won: Term | None = None
+    alone: bool = False
 
 
 class Sum(Struct, frozen=True):

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """A contribution to `X(f(i))` for all i -> for each element of X, the sum of what it gets.
 
 Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that
 lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. Of windows
 that do not overlap, `X(2*i + k)` with k in 0:2, one has p: then `i = p/2` and `k = p % 2`, if that
-leaves no sum. What cannot be solved is a condition: all terms with `f(i) == p`.
+leaves no sum. What cannot be solved is scattered: each term is added where it is found.
 """
 
 from __future__ import annotations
@@ -18,16 +19,12 @@ from tcsym.differentiate.algebra import (
     Subscript,
     Substituting,
     both,
-    compared,
     constant,
-    index_value,
     select,
-    truth,
     with_indices,
 )
 from tcsym.differentiate.conditions import (
     conjuncts,
-    holds,
     index_condition,
     index_of,
     parts_of,
@@ -37,15 +34,16 @@ from tcsym.differentiate.dependent import Placing, boxed
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least
 from tcsym.differentiate.terms import Sum, Term, extents_of
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.program import (
-    Binary,
+    Cast,
     Compare,
     Expr,
     Given,
     IndexValue,
     Range,
+    Read,
     dtype_of,
-    reads,
 )
 from tcsym.index.expr import TRUE as CERTAIN
 from tcsym.index.expr import (
@@ -56,17 +54,19 @@ from tcsym.index.expr import (
     NonNegative,
     Product,
     all_of,
-    eq,
     floordiv,
     ge,
     index,
     lt,
     maximum,
+    mod,
     of_atom,
     var,
 )
 from tcsym.index.values import substitute
 from tcsym.types import DType
+
+Numbers = Callable[[Index], str]
 
 
 def transposed(
@@ -75,26 +75,28 @@ def transposed(
     names: Names,
     sizes: frozenset[str],
     loops: Bounds,
+    numbers: Numbers,
     known: Sequence[Condition] = (),
     written: Mapping[int, Index] = {},
 ) -> Sum:
     """`term` as a sum at each element of its tensor.
 
-    shape: of the tensor. loops: around the sum. known: what holds where it stands. written:
-    positions, by their dimensions, at which the program defines the tensor there.
+    shape: of the tensor. loops: around the sum. numbers: for an extent, the name of a tensor whose
+    elements are their positions. known: what holds where it stands. written: positions, by their
+    dimensions, at which the program defines the tensor there.
     """
     extents = {**term.extents, **extents_of(term.subscripts, shape)}
     box, dependent = boxed(term.domain, term.given, extents)
     term = replace(term, domain=box)
-    solving = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written)
+    given = term, shape, names, sizes, dependent, loops, numbers, tuple(known), written
+    solving = _Solving(*given)
     found = solving.run()
     if solving.disjoint and found.reduces:
-        again = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), written, True)
-        one = again.run()
+        one = _Solving(*given, apart=True).run()
         if not one.reduces:  # schedules take sums by the window's conditions apart, as products
             return one
     if found.reduces and term.won is not None:
-        return transposed(term.won, shape, names, sizes, loops, known, written)
+        return transposed(term.won, shape, names, sizes, loops, numbers, known, written)
     return found
 
 
@@ -105,6 +107,7 @@ class _Solving(Struct):
     sizes: frozenset[str]
     dependent: tuple[Range, ...]
     loops: Bounds
+    numbers: Numbers
     known: tuple[Condition, ...]
     written: Mapping[int, Index]
     apart: bool = False  # solve for both variables of a window that overlaps no other
@@ -139,12 +142,14 @@ class _Solving(Struct):
         del self.open[r.variable]
         self.left[d] = var(r.variable)
         inside = r.lower == ZERO and is_at_least(self.shape[d] - r.upper, 0, {})
+        if self.term.given and self.term.guard == TRUTH:  # as the call checks for what is read
+            inside = is_at_least(r.lower, 0, {}) and r.lower.variables() <= self.sizes
         if inside and r.upper.variables() <= self.sizes:
             upper = r.upper
             if r.reduced and not is_at_least(upper, 0, {}):
                 upper = maximum(upper, 0)  # what goes to the left may not be negative
             self.ranges[r.variable] = replace(r, upper=upper, reduced=False)
-            self.whole = self.whole and r.upper == self.shape[d]
+            self.whole = self.whole and r.lower == ZERO and r.upper == self.shape[d]
         else:
             self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
             self._within(var(r.variable), r)
@@ -165,7 +170,7 @@ class _Solving(Struct):
 
     def solved(self, d: int, e: Subscript) -> None:
         if not isinstance(e, Index):
-            self._gathered(d, e)
+            self._scattered(d, e)
             return
         e = substitute(e, self.values)
         ours = self.open.keys() | self.ranges.keys()
@@ -173,19 +178,30 @@ class _Solving(Struct):
             self._fixed(d, e)
             return
         found = self._linear(e)
+        if found is None:
+            if not self._quotient(d, e):
+                self._found(d)
+            return
+        if self._leaves_longer(e, found[0]):
+            if self._is_strided(e) and self.open[found[0]].reduced:
+                self._scattered(
+                    d, self.term.subscripts[d]
+                )  # the compiler solves it for what the size multiplies
+                return
+            found = self._windowed(e)
         if found is not None:
             self._substituted(d, e, *found)
-        elif not self._quotient(d, e):
-            self.require(eq(self._position(d), e))
+        else:
+            self._found(d)
 
     # ---- ways of solving
 
     def _fixed(self, d: int, e: Index) -> None:
         """`X(N-1)`; or under a guard that it may need, which then is around the statement, or
-        else a condition on all positions."""
+        else where each term finds it."""
         needed = [] if self.written.get(d) == e else self._needed(e, self.shape[d] - 1 - e)
         if self.term.guard != TRUTH and needed is None:
-            self.require(eq(self._position(d), e))
+            self._found(d)
             return
         self.left[d] = e
         self.fixed.add(d)
@@ -216,6 +232,31 @@ class _Solving(Struct):
 
     def _follows(self, e: Index, c: NonNegative) -> bool:
         return is_at_least(e - c.index, 0, self.loops)
+
+    def _leaves_longer(self, e: Index, v: str) -> bool:
+        """`X(3*i + k)`, where k has few values for each i, solved for k would leave all i; and
+        `X(t - k)` in a loop all positions of each step."""
+        in_loop = e.variables() & self.loops.keys()
+        if in_loop and self.open[v].reduced:
+            return True
+        left = [x for x in self.open if x != v and x in e.variables()]
+        left = [x for x in left if abs(e.coefficient(x)) != 1]
+        return any(self.open[v].reduced or not self.open[x].reduced for x in left)
+
+    def _windowed(self, e: Index) -> tuple[str, int] | None:
+        """i of `X(3*i + k)`, if windows do not overlap."""
+        for v, r in self.open.items():
+            factor = e.coefficient(v)
+            if factor and self._window(r, e - var(v) * factor, factor) is not None:
+                return v, factor
+        return None
+
+    def _is_strided(self, e: Index) -> bool:
+        """A sum of products of sizes and a variable each, and inside wherever it is evaluated."""
+        moving = [of_atom(a).variables() - self.sizes for a, _ in e.terms]
+        plain = all(isinstance(a, str | Product) for a, _ in e.terms)
+        plain = plain and all(len(v) < 2 and v <= self.open.keys() for v in moving)
+        return plain and self.term.guard == TRUTH
 
     def _linear(self, e: Index) -> tuple[str, int] | None:
         """Variables of the result before those that were summed: these have the longer ranges."""
@@ -249,8 +290,8 @@ class _Solving(Struct):
         over = p - rest if factor > 0 else rest - p
         self._put(v, floordiv(over, abs(factor)))
         if abs(factor) > 1:
-            rest_of = Binary("mod", index_value(over), index_value(index(abs(factor))), DType.INT32)
-            self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
+            rest_of = exact_value(mod(over, abs(factor)))
+            self.guard = both(self.guard, Compare("eq", rest_of, exact_value(ZERO)))
         self._within(self.values[v], r)
 
     def _window(self, outer: Range, rest: Index, factor: int) -> Range | None:
@@ -275,8 +316,8 @@ class _Solving(Struct):
         self._within(over, Range(r.variable, r.lower * factor, r.upper * factor, False))
         extent = window.upper - window.lower
         if extent.as_int() != factor:
-            at = index_value(over - whole * factor)
-            self.guard = both(self.guard, Compare("lt", at, index_value(extent)))
+            at = exact_value(over - whole * factor)
+            self.guard = both(self.guard, Compare("lt", at, exact_value(extent)))
 
     def _shifted(self, d: int, r: Range, rest: Index, factor: int) -> bool:
         """`X(i + 1)`: the range of positions says which i there are."""
@@ -318,11 +359,17 @@ class _Solving(Struct):
             return True
         return False
 
-    def _gathered(self, d: int, e: Expr) -> None:
-        """F4's form: the compiler inverts it."""
+    def _found(self, d: int) -> None:
+        """`X(min(i + k, N - 1))`: only what reads a tensor may stand on the left so."""
+        at = Read(self.numbers(self.shape[d]), (self.term.subscripts[d],), DType.INT32)
+        self._scattered(d, Cast(at, DType.INT64))
+
+    def _scattered(self, d: int, at: Subscript) -> None:
+        """F4's form, by the variables of the term. Where the guard does not hold there is no
+        position."""
         p = self._position(d)
         name = next(iter(p.variables()))
-        self.ranges[name] = replace(self.ranges[name], at=e)
+        self.ranges[name] = replace(self.ranges[name], at=at)
 
     # ---- parts
 
@@ -343,34 +390,17 @@ class _Solving(Struct):
         if any(r.variable == x.variable for x in self.dependent):
             return  # its own ends say more than the box
         if ge(e, r.lower) != CERTAIN:
-            self.guard = both(self.guard, Compare("ge", index_value(e), index_value(r.lower)))
+            self.guard = both(self.guard, Compare("ge", exact_value(e), exact_value(r.lower)))
         if lt(e, r.upper) != CERTAIN:
-            self.guard = both(self.guard, Compare("lt", index_value(e), index_value(r.upper)))
-
-    def require(self, condition: Condition) -> None:
-        self.guard = both(self.guard, truth(condition))
+            self.guard = both(self.guard, Compare("lt", exact_value(e), exact_value(r.upper)))
 
     def _placed(self, r: Range) -> Range:
-        at = r.at
-        if at is None or isinstance(at, Index):
-            return r
-        return replace(r, at=with_indices(at, self.values))
-
-    def _unscattered(self, guard: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
-        """Positions are evaluated at every point: where a guard on indices kept their reads inside,
-        they become conditions behind it."""
-        places = [r.at for r in self.ranges.values() if r.at is not None]
-        used = {x.tensor for at in places if not isinstance(at, Index) for x in reads(at)}
-        kept = [c for c in conjuncts(guard) if c != TRUTH and not holds(c, bounds)]
-        if all(reads(c) and not {x.tensor for x in reads(c)} & used for c in kept):
-            return guard
-        for name, r in self.ranges.items():
-            if r.at is not None and not isinstance(r.at, Index):
-                at = compared(with_indices(r.at, self.values))
-                here = Compare("eq", at, index_value(var(name)))
-                guard = both(guard, here)
-                self.ranges[name] = replace(r, at=None)
-        return guard
+        match r.at:
+            case None:
+                return r
+            case Index():
+                return replace(r, at=substitute(r.at, self.values))
+        return replace(r, at=with_indices(r.at, self.values))
 
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
         return {
@@ -384,7 +414,6 @@ class _Solving(Struct):
             placing.place(r)
         guard = both(both(self.guard, placing.guard), with_indices(self.term.guard, self.values))
         value = with_indices(self.term.value, self.values)
-        guard = self._unscattered(guard, bounds)
         value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
         summed = [replace(r, reduced=True) for r in placing.summed()]
         found = Sum(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values as sums of products, to see which terms of a gradient are 0 whatever the inputs.
 
 What shifts a softmax by its largest element, or sums differences from a mean, gets a gradient that
@@ -14,13 +15,14 @@ from fractions import Fraction
 
 from msgspec import Struct, field
 
-from tcsym.differentiate.algebra import with_indices
+from tcsym.differentiate.algebra import compared, with_indices
 from tcsym.differentiate.terms import Sum
 from tcsym.frontend.program import (
     Binary,
     Cast,
     Const,
     Expr,
+    Given,
     IndexValue,
     Item,
     Range,
@@ -34,6 +36,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import TRUE, ZERO, Index, Product, var
 from tcsym.index.values import substitute
+from tcsym.trees import Steps, leaves, walked
 
 _MOST_TERMS = 64  # a value of more is left alone
 
@@ -41,7 +44,7 @@ _MOST_TERMS = 64  # a value of more is left alone
 class _Total(Struct, frozen=True):
     """The sum of a product over ranges, whose variables have names of their own."""
 
-    ranges: tuple[tuple[str, Index, Index], ...]
+    ranges: tuple[_Ends, ...]
     factors: Factors
     depth: int
 
@@ -58,6 +61,8 @@ class _Holds(Struct, frozen=True):
     condition: Expr
 
 
+_End = Expr | Index  # what reads tensors, or is of indices
+_Ends = tuple[str, _End, _End]  # a summed variable, and its range
 Atom = Expr | Index | _Total | _Inverse | _Holds
 Factors = frozenset[tuple[Atom, int]]  # with their powers
 Terms = dict[Factors, Fraction]
@@ -100,9 +105,10 @@ class Forms(Struct):
             left = tuple(map(var, variables))
             total = self.of(Read(base.tensor, left, base.dtype))
         for s in sums:
-            if s.fixed or not s.whole or s.loops or s.when != TRUE or s.given:
+            if s.fixed or not s.whole or s.loops or s.when != TRUE:
                 raise _Unknown
-            total = _added(total, self._of_statement(s.left, s.domain, s.value, variables))
+            given = s.left, s.domain, s.value, variables, s.given
+            total = _added(total, self._of_statement(*given))
         return variables, total
 
     def _of_statement(
@@ -111,13 +117,15 @@ class Forms(Struct):
         domain: Sequence[Range],
         value: Expr,
         variables: Sequence[str],
+        given: Sequence[Given],
     ) -> Terms:
         names = [str(e) for e in left]
         plain = {r.variable for r in domain if not r.reduced}
         if any(r.at is not None for r in domain) or set(names) != plain or len(plain) < len(names):
             raise _Unknown
         called = {n: var(v) for n, v in zip(names, variables)}
-        terms = _summed(self.of(value), [r for r in domain if r.reduced])
+        ends = {g.name: compared(g.value) for g in given}
+        terms = _summed(self.of(value), [_ends_of(r, ends) for r in domain if r.reduced])
         return _substituted(terms, called)
 
     def _of_tensor(self, name: str) -> tuple[tuple[str, ...], Terms] | None:
@@ -127,7 +135,8 @@ class Forms(Struct):
             if s is not None:
                 variables = tuple([f"${k}" for k in range(len(s.subscripts))])
                 try:
-                    terms = self._of_statement(s.subscripts, s.domain, s.value, variables)
+                    whole = s.subscripts, s.domain, s.value, variables, s.given
+                    terms = self._of_statement(*whole)
                     self.known[name] = variables, terms
                 except _Unknown:
                     pass
@@ -135,19 +144,23 @@ class Forms(Struct):
 
     def of(self, e: Expr) -> Terms:
         """Of a value of a floating type."""
+        return walked(self._of(e))
+
+    def _of(self, e: Expr) -> Steps[Terms]:
         match e:
             case Const(value, _) if abs(value) < float("inf"):
                 return _number(Fraction(value))
             case IndexValue(i, _):
                 return _of_index(i)
             case Cast(x, _) if dtype_of(x).is_float or _is_of_indices(x):
-                return self.of(x)
+                return (yield self._of(x))
             case Unary("neg", x, _):
-                return _times(self.of(x), _number(Fraction(-1)))
+                return _times((yield self._of(x)), _number(Fraction(-1)))
             case Binary(op, a, b, dtype) if op in _OPERATIONS and (
                 dtype.is_float or (op != "div" and _is_of_indices(e))
             ):
-                left, right = self.of(a), self.of(b)
+                left = yield self._of(a)
+                right = yield self._of(b)
                 match op:
                     case "add":
                         return _added(left, right)
@@ -159,9 +172,9 @@ class Forms(Struct):
                         return _times(left, _inverse(right))
             case Select(c, a, b, _):
                 here: Terms = {frozenset([(_Holds(c), 1)]): Fraction(1)}
-                other = self.of(b)
+                other = yield self._of(b)
                 less = _times(other, _number(Fraction(-1)))
-                return _added(_times(here, _added(self.of(a), less)), other)
+                return _added(_times(here, _added((yield self._of(a)), less)), other)
             case Read(tensor, subscripts):
                 known = self._of_tensor(tensor)
                 plain = [i for i in subscripts if isinstance(i, Index)]
@@ -178,18 +191,20 @@ def forms_of(items: Iterable[Item]) -> Forms:
     for s in statements(items):
         count[s.target] = count.get(s.target, 0) + 1
     for item in items:
-        if isinstance(item, Statement) and count[item.target] == 1 and not item.given:
+        if isinstance(item, Statement) and count[item.target] == 1:
             found |= {item.target: item} if item.op in ("=", "+=") else {}
     return Forms(found)
 
 
 def _is_of_indices(e: Expr) -> bool:
+    return all(isinstance(x, IndexValue | Const) for x in leaves(e, _terms))
+
+
+def _terms(e: Expr) -> tuple[Expr, ...]:
     match e:
-        case IndexValue() | Const():
-            return True
         case Binary("add" | "sub" | "mul", a, b):
-            return _is_of_indices(a) and _is_of_indices(b)
-    return False
+            return a, b
+    return ()
 
 
 # ---- sums of products
@@ -251,20 +266,33 @@ def _inverse(a: Terms) -> Terms:
     return {frozenset([(_Inverse(frozenset(a.items())), 1)]): Fraction(1)}
 
 
-def _summed(terms: Terms, ranges: Sequence[Range]) -> Terms:
+def _ends_of(r: Range, given: Mapping[str, Expr]) -> _Ends:
+    """given: ends that read tensors, by their names."""
+
+    def end(e: Index) -> _End:
+        names = e.variables() & given.keys()
+        if names and e != var(next(iter(names))):
+            raise _Unknown
+        return given[str(e)] if names else e
+
+    return r.variable, end(r.lower), end(r.upper)
+
+
+def _summed(terms: Terms, ranges: Sequence[_Ends]) -> Terms:
     if not ranges:
         return terms
     total: Terms = {}
+    bounding = {v for _, *ends in ranges for e in ends for v in variables_of(e)}
     for factors, c in terms.items():
-        moved = [(r, _moves(r.variable, factors)) for r in ranges]
-        bounding = {v for r in ranges for v in r.lower.variables() | r.upper.variables()}
-        counts = [r for r, moves in moved if not moves and r.variable not in bounding]
-        inner = [r for r in ranges if r not in counts]
-        found = _total(factors, inner)
-        for r in counts:
-            if r.lower != ZERO or r.upper.constant < 0 or len(r.upper.terms) > 1:
+        # how many points a range has that reads a tensor is a sum of its own
+        plain = [r for r in ranges if isinstance(r[1], Index) and isinstance(r[2], Index)]
+        counts = [r for r in plain if not _moves(r[0], factors) and r[0] not in bounding]
+        found = _total(factors, [r for r in ranges if r not in counts])
+        for _, lower, upper in counts:
+            assert isinstance(upper, Index)
+            if lower != ZERO or upper.constant < 0 or len(upper.terms) > 1:
                 raise _Unknown  # it may be empty, and then be no number of points
-            found = _times(found, _of_index(r.upper))
+            found = _times(found, _of_index(upper))
         total = _added(total, _times(found, _number(c)))
     return total
 
@@ -273,13 +301,13 @@ def _moves(variable: str, factors: Factors) -> bool:
     return any(variable in _variables(atom) for atom, _ in factors)
 
 
-def _total(factors: Factors, ranges: Sequence[Range]) -> Terms:
+def _total(factors: Factors, ranges: Sequence[_Ends]) -> Terms:
     if not ranges:
         return {factors: Fraction(1)}
-    names = {r.variable for r in ranges}
+    names = {v for v, _, _ in ranges}
     inside = frozenset([f for f in factors if _variables(f[0]) & names])
     depth = 1 + max([atom.depth for atom, _ in inside if isinstance(atom, _Total)], default=0)
-    summed = [(r.variable, r.lower, r.upper) for r in ranges]
+    summed = list(ranges)
     own = _ONE
     for atom, power in inside:
         if isinstance(atom, _Total) and power == 1:  # a sum of sums is one
@@ -289,10 +317,14 @@ def _total(factors: Factors, ranges: Sequence[Range]) -> Terms:
             own = _product(own, frozenset([(atom, power)]))
     summed.sort(key=lambda r: _appearance(r[0], [v for v, _, _ in summed], own))
     called = {v: var(f"#{depth}.{k}") for k, (v, _, _) in enumerate(summed)}
-    ends = [(str(called[v]), substitute(a, called), substitute(b, called)) for v, a, b in summed]
+    ends = [(str(called[v]), _end_at(a, called), _end_at(b, called)) for v, a, b in summed]
     own = frozenset([(_with(atom, called), power) for atom, power in own])
     made: Atom = _Total(tuple(ends), own, depth)
     return {_product(factors - inside, frozenset([(made, 1)])): Fraction(1)}
+
+
+def _end_at(e: _End, values: Mapping[str, Index]) -> _End:
+    return substitute(e, values) if isinstance(e, Index) else with_indices(e, values)
 
 
 def _appearance(variable: str, summed: Sequence[str], factors: Factors) -> list[str]:
@@ -311,7 +343,7 @@ def _variables(atom: Atom) -> frozenset[str]:
             return frozenset(atom.variables())
         case _Total(ranges, factors):
             used = [_variables(a) for a, _ in factors]
-            used += [frozenset(e.variables()) for _, a, b in ranges for e in (a, b)]
+            used += [variables_of(e) for _, a, b in ranges for e in (a, b)]
             return frozenset[str]().union(*used) - {v for v, _, _ in ranges}
         case _Inverse(of):
             return frozenset[str]().union(*(_variables(a) for f, _ in of for a, _ in f))
@@ -325,7 +357,7 @@ def _with(atom: Atom, values: Mapping[str, Index]) -> Atom:
         case Index():
             return substitute(atom, values)
         case _Total(ranges, factors, depth):
-            ends = [(v, substitute(a, values), substitute(b, values)) for v, a, b in ranges]
+            ends = [(v, _end_at(a, values), _end_at(b, values)) for v, a, b in ranges]
             own = frozenset([(_with(a, values), power) for a, power in factors])
             return _Total(tuple(ends), own, depth)
         case _Inverse(of):

@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the derivative of `min= max= *=` needs beside their results: who won, and which are zero."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +23,6 @@ from tcsym.differentiate.algebra import (
     select,
 )
 from tcsym.differentiate.names import Names
-from tcsym.differentiate.places import is_at_least
 from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
     Binary,
@@ -36,17 +37,18 @@ from tcsym.frontend.program import (
     Tensor,
     dtype_of,
 )
-from tcsym.index.expr import ONE, Index, var
+from tcsym.index.expr import ONE, ZERO, Index, index, var
 from tcsym.types import DType
 
 _MOST = (1 << 31) - 1  # no index is this large
+_PAIR = index(1 << 32)
 
 
 class Witness(Struct, frozen=True):
     """`statements` belong behind the reduction; a term gets `share` of the result's gradient.
 
-    winner: where the one term is that has all of it, if ranges are numbers, or it is one range that
-    is not empty: summed variable -> its value. exists: whether there is one.
+    winner: where the one term is that has all of it: summed variable -> its value. exists: whether
+    there is one.
     """
 
     statements: tuple[Statement, ...]
@@ -78,37 +80,41 @@ def _winner(s: Statement, tensors: Tensors, names: Names, again: bool) -> Witnes
 
 
 def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
-    """Values of the summed variables; any that they have, where none won."""
+    """Values of the summed variables, where one won; {} if positions are read from tensors.
+
+    Of ranges that are numbers, values are within these where none won, too: then it can be seen
+    that positions are inside.
+    """
     reduced = [r for r in s.domain if r.reduced]
-    extents = [(r.upper - r.lower).as_int() for r in reduced]
-    lowers = [r.lower.as_int() for r in reduced]
-    at = converted(at, DType.INT32)
-    if len(reduced) == 1 and not s.given and _has_terms(s, reduced[0]):
-        last = index_value(reduced[0].upper - 1)
-        return {reduced[0].variable: Binary("min", at, last, DType.INT32)}
-    if s.given or None in lowers or any(n is None or n < 1 for n in extents):
+    if s.scattered:
         return {}
-    counts = [n for n in extents if n is not None]
-    rank: Expr = Binary("min", at, Const(prod(counts) - 1, DType.INT32), DType.INT32)
+    at = converted(at, dtype_of(at) if dtype_of(at) is DType.INT64 else DType.INT32)
+    counts = [(r.upper - r.lower).as_int() for r in reduced]
+    if all(r.lower.as_int() is not None for r in reduced) and all(counts):
+        last = prod([n for n in counts if n]) - 1 + (reduced[0].lower if len(counts) == 1 else ZERO)
+        at = Binary("min", at, converted(index_value(last), dtype_of(at)), dtype_of(at))
+    if len(reduced) == 1:
+        r = reduced[0]
+        return {r.variable: index_value(r.lower) if counts == [1] else at}
+    if not s.is_box:
+        first, second = reduced
+        return {first.variable: _part("div", at, _PAIR), second.variable: _part("mod", at, _PAIR)}
     found: dict[str, Expr] = {}
-    for k, r in enumerate(reduced):
-        value, stride = rank, prod(counts[k + 1 :])
-        if stride > 1:
-            value = Binary("div", value, Const(stride, DType.INT32), DType.INT32)
-        if k:
-            value = Binary("mod", value, Const(counts[k], DType.INT32), DType.INT32)
-        lower = lowers[k]
-        found[r.variable] = (
-            Binary("add", value, Const(lower, DType.INT32), DType.INT32) if lower else value
-        )
+    for r in reversed(reduced):
+        n = r.upper - r.lower
+        if n == ONE:
+            found[r.variable] = index_value(r.lower)
+            continue
+        value = at if r is reduced[0] else _part("mod", at, n)
+        at = _part("div", at, n)
+        lower = converted(index_value(r.lower), dtype_of(at))
+        is_zero = r.lower == ZERO
+        found[r.variable] = value if is_zero else Binary("add", value, lower, dtype_of(at))
     return found
 
 
-def _has_terms(s: Statement, summed: Range) -> bool:
-    """Every element has some: there are any, or no elements where there are none."""
-    extent = summed.upper - summed.lower
-    others = (r.upper - r.lower for r in s.domain if not r.reduced)
-    return extent in others or is_at_least(extent, 1, {})
+def _part(op: Literal["div", "mod"], rank: Expr, n: Index) -> Expr:
+    return Binary(op, rank, converted(index_value(n), dtype_of(rank)), dtype_of(rank))
 
 
 def _in_a_byte(s: Statement, rank: Expr, end: Expr) -> tuple[Expr, Expr]:
@@ -158,7 +164,7 @@ def _pair(s: Statement, reduced: list[Range]) -> tuple[Expr, Expr]:
         message += "ranges use others or read tensors"
         raise DerivativeError(message, span=s.span, hint="reduce in several statements")
     a, b = (_long(var(r.variable)) for r in reduced)
-    first = Binary("mul", a, Const(1 << 32, DType.INT64), DType.INT64)
+    first = Binary("mul", a, converted(index_value(_PAIR), DType.INT64), DType.INT64)
     return Binary("add", first, b, DType.INT64), Const((1 << 63) - 1, DType.INT64)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of `Auto`, and of `Specialize` in the background.
 
 Symbolic versions serve all sizes. Which layers of the table come before them, and who proposes:
@@ -25,12 +26,12 @@ from tcsym.dispatch.points import compile_seconds, corners, declared_sizes
 from tcsym.dispatch.preferred import Preferred
 from tcsym.dispatch.refined import REFINE_SECONDS, RefinedSizes
 from tcsym.dispatch.stand_ins import StandIns
-from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
 from tcsym.dispatch.table import Table
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.stats import Decision
+from tcsym.runtime.switch import NOTICED_FROM, missing_calls
 from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
 

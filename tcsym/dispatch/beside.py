@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A policy that has code compiled and versions measured beside the calls (`compile_queue`)."""
 
 from __future__ import annotations

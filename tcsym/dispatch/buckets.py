@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of `Bucket`: declared ranges of sizes, cut into buckets, a version for each."""
 
 from __future__ import annotations

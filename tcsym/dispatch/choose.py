@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategy -> policy, which may be one that refuses."""
 
 from __future__ import annotations

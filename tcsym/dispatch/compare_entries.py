@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to serve a kernel's sizes, run in turns on made-up inputs: what each costs at each of them.
 
 Beside the symbolic versions: `bound` has those sizes as numbers that are the same in all calls, a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variants to be compiled beside the calls: a queue, a thread that waits, a process that works.
 
 The thread exists while there is work; it holds Python's lock only to load what came back. The
@@ -9,34 +10,28 @@ the queue when it ends. Work for kernels that exist no more is not begun.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import select
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from tcsym.dispatch.requests import AnyWork, Asked, Work
-from tcsym.dispatch.server import HEAD_BYTES, asked, lengths, message, told
+from tcsym.dispatch.server import asked
 from tcsym.ir.compiled import Compiled
 from tcsym.process.forks import Beside, afterwards, at_fork, ended
+from tcsym.process.helper import Answer, Helper, HelperError
 from tcsym.process.threads import ShortTurns
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
 _LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
-Reply = tuple[dict[str, Any], bytes]
+_NICENESS = 10
 
 
 class Ended(Exception):
@@ -58,9 +53,9 @@ class Compilations:
         self._clear()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._helper: Helper | None = None
         self._current: AnyWork | None = None
-        self._received: bytearray | None = None  # of an answer that is being waited for
+        self._is_asked = False  # an answer is being waited for
         self._pausing = False
         self._wake = -1  # what a fork writes to while the thread waits for an answer
 
@@ -183,76 +178,39 @@ class Compilations:
         """What the process answers, or why it does not."""
         try:
             with ShortTurns():
-                sent = message(asked(work))
-            return told(work, *self._exchange(sent))
-        except (OSError, ValueError, RuntimeError) as e:
+                sent = asked(work)
+            is_good, value = self._exchange(sent)
+            return value if is_good else f"{type(value).__name__}: {value}"
+        except (HelperError, OSError, ValueError, RuntimeError) as e:
             self._stop()
             what = "compiling" if isinstance(work, Work) else "measuring"
             return f"the {what} process failed: {e}"
 
     # ---- the process
 
-    def _exchange(self, sent: bytes) -> Reply:
+    def _exchange(self, sent: bytes) -> Answer:
         """The answer to a message; nothing is sent while one is waited for since before a fork."""
-        process, received = self._process, self._received
-        if process is None or received is None:
-            process, received = self._started(), bytearray()
-            assert process.stdin is not None
-            process.stdin.write(sent)
-            self._received = received
-        until = time.monotonic() + LONGEST_SECONDS
-        self._receive(process, received, HEAD_BYTES, until)
-        n_text, n_code = lengths(bytes(received[:HEAD_BYTES]))
-        end = HEAD_BYTES + n_text
-        self._receive(process, received, end + n_code, until)
-        self._received = None
-        return json.loads(received[HEAD_BYTES:end]), bytes(received[end:])
+        helper = self._helper
+        if helper is None or not self._is_asked:
+            if helper is None or helper.process.poll() is not None:
+                helper = self._helper = Helper("tcsym.dispatch.server", niceness=_NICENESS)
+            helper.send(sent)
+            self._is_asked = True
+        answer = helper.answer(LONGEST_SECONDS, self._look, self._wake)
+        self._is_asked = False
+        return answer
 
-    def _receive(
-        self, process: subprocess.Popen[bytes], received: bytearray, n: int, until: float
-    ) -> None:
-        """Until there are `n` bytes. OSError if they do not come in time."""
-        assert process.stdout is not None
-        file = process.stdout.fileno()
-        while len(received) < n:
-            if self._pausing:
-                raise Paused
-            ready, _, _ = select.select([file, self._wake], [], [], _POLL_SECONDS)
-            _require_main_thread()
-            if file not in ready:
-                if time.monotonic() > until:
-                    raise OSError(f"no answer within {LONGEST_SECONDS:.0f} s")
-                continue
-            part = os.read(file, min(n - len(received), 1 << 20))
-            if not part:
-                raise OSError("it ended")
-            received += part
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-            code = f"import sys; sys.path.insert(0, {root!r}); "
-            code += "from tcsym.dispatch.server import main; main()"
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        return self._process
+    def _look(self) -> None:
+        """Now and then while an answer is waited for."""
+        if self._pausing:
+            raise Paused
+        _require_main_thread()
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
-        self._received = None
-        if process is None:
-            return
-        assert process.stdin is not None and process.stdout is not None
-        process.kill()
-        process.stdin.close()
-        process.stdout.close()
-        process.wait()
+        helper, self._helper = self._helper, None
+        self._is_asked = False
+        if helper is not None:
+            helper.kill()
 
     # ---- forks
 
@@ -278,11 +236,8 @@ class Compilations:
 
     def after_in_child(self) -> None:
         """The process is the parent's: only our ends of its pipes are closed."""
-        process = self._process
-        if process is not None and process.stdin is not None and process.stdout is not None:
-            process.stdin.close()
-            process.stdout.close()
-            process.returncode = 0  # so that nobody waits for it here
+        if self._helper is not None:
+            self._helper.leave()
         if self._wake >= 0:
             os.close(self._wake)
         self._reset()

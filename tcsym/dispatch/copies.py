@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of any layout -> a run of the dense variant, while a better one is being compiled."""
 
 from __future__ import annotations

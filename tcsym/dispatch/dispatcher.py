@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of one kernel -> what its calls enter: Python at first, native code once that is made.
 
 The one place that answers who serves some sizes. A policy proposes tables; here the one in force is
@@ -6,7 +7,7 @@ held and replaced as a whole, under a lock, and entries and the native switch ar
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
@@ -30,9 +31,11 @@ from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.switch import Switch
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.switch import Switch
+
+_log = logging.getLogger("tcsym.dispatch")
 
 Function = Callable[..., Any]
 Keep = Callable[[Version, Variant, "EntryImage", "Switch | None", int | None], None]
@@ -61,6 +64,7 @@ class Dispatcher:
         self.gone = Gone()
         self._lock = threading.RLock()
         self._table: Table | None = None
+        self._wide: Version | None = None  # once a call needed it
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self.switch: Switch | None = None  # once there is one
         self._entered = slow
@@ -102,6 +106,8 @@ class Dispatcher:
 
     def serving(self, sizes: Values) -> Version:
         """The version for a call of these sizes; its code may have to be compiled yet."""
+        if self.plan.limits.is_wide(sizes):
+            return self._wide_version()
         table = self.table
         if self.policy.wanted(table, sizes) is not table:
             table = self.propose(lambda now: self.policy.admitted(now, sizes))
@@ -109,9 +115,26 @@ class Dispatcher:
         assert found is not None
         return found
 
+    def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
+        """Versions that may serve calls of which these sizes are known."""
+        names = self.making.plan.sizes
+        if given.keys() >= set(names):
+            sizes = tuple([given[name] for name in names])
+            if self.plan.limits.is_wide(sizes):
+                return (self._wide_version(),)
+        return self.policy.possible(self.table, given)
+
+    def _wide_version(self) -> Version:
+        if self._wide is None:
+            with self._lock:
+                self._wide = self._wide or self.making.wide()
+        return self._wide
+
     def answering(self, sizes: Values) -> Version:
         """The version that runs a call now: `serving`, or another one until that is compiled."""
         version = self.serving(sizes)
+        if version.kind == "wide":
+            return version
         if version.variants.made and version not in self.table.stand_ins:
             return version
         table = self.propose(lambda now: self.policy.answered(now, version))
@@ -126,6 +149,8 @@ class Dispatcher:
 
         Soon, calls with arguments like these enter `variant`.
         """
+        if version.kind == "wide":
+            return  # no entry admits such sizes
         kind = kind_of(views, variant)
         if kind is not None and version.padding is None and not self.table.stays_in_python:
             self._enter(version, kind, variant, sizes)
@@ -201,8 +226,10 @@ class Dispatcher:
         if self._has_entries() or not variant.kernel.is_whole:
             beside(make)
             return
-        with contextlib.suppress(Exception):  # calls are served without an entry, too
+        try:
             make()
+        except Exception:  # calls are served without an entry, too, by Python
+            _log.warning("a call entry was not made", exc_info=True)
 
     def _make(
         self, version: Version, ways: Ways, kind: Kind, variant: Variant, sizes: Values
@@ -297,8 +324,8 @@ class Dispatcher:
     def _made_switch(self, table: Table) -> Switch | None:
         """None before there is an entry, and where sizes cannot be read off arguments natively."""
         if self.switch is None and self._has_entries():
-            from tcsym.dispatch.switch import Switch
-            from tcsym.dispatch.switch_image import switch_image
+            from tcsym.runtime.switch import Switch
+            from tcsym.runtime.switch_image import switch_image
 
             image = switch_image(self.plan, [v.context for v in table.ranges.versions[:-1]])
             self.switch = None if image is None else Switch(image, self.slow)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version -> its native entries, one for each kind of arguments.
 
 Each kind of layouts has an entry of its own (`runtime.entering`). An entry passes what it does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single sizes whose calls took much time -> what became of a version with numbers for them.
 
     state        calls enter                     what comes next, and when
@@ -197,8 +198,8 @@ class HotSizes:
             return ("specialised: calls alternate between both",)
         if state is not None or not is_open or not self.is_measured:
             return ()
-        told = (
-            f"specialised: not tried, {calls} calls so far; is once they took {self.worth():.2g} s"
-        )
         cost = compile_seconds(self.policy.making.stats)
-        return (f"{told}; compiling takes about {cost:.2g} s, beside the calls",)
+        return (
+            f"specialised: not yet, {calls} calls so far; when they took {self.worth():.2g} s, code"
+            f" with these sizes as numbers is compiled beside them, in about {cost:.2g} s",
+        )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters of which calls keep the value -> versions that have it as a number.
 
 Only those that multiply or divide an index (`sizes.shaping`); all other sizes stay symbols. The

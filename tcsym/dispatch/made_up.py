@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes -> arguments of a call that nobody made, to measure versions with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one kernel was given -> its versions: which options and numbers their code is made with."""
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, var
 from tcsym.index.values import holds
 from tcsym.options import Bind, Options
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.stats import Stats
-from tcsym.runtime.variants import Variants
+from tcsym.runtime.stats import Counters
+from tcsym.runtime.variants import Demand, Variants
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.region import Region
 from tcsym.sizes.shaping import shaping_sizes
@@ -27,15 +28,26 @@ if TYPE_CHECKING:
 
 
 class Making:
-    """Makes versions of one kernel. Versions of equal options and numbers share their code."""
+    """Makes versions of one kernel. Versions of equal options and numbers share their code.
+
+    given: the user's options, in place of all others; with nothing but `bind`, beside tuned ones.
+    is_step: of several kernels that share them, of which not each is offered a plan.
+    """
 
     def __init__(
-        self, plan: CallPlan, target_name: str | Target | None, options: Options, stats: Stats
+        self,
+        plan: CallPlan,
+        target_name: str | Target | None,
+        given: Options | None,
+        stats: Counters,
+        is_step: bool = False,
     ) -> None:
         self.plan = plan
         self.target_name = target_name
-        self.options = options
+        self.given = given
+        self.options = given or Options()
         self.stats = stats
+        self.is_step = is_step
         self.known = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
         self.shaping = shaping_sizes(plan.program)
         self._regions: tuple[Region, ...] | None = None
@@ -56,7 +68,8 @@ class Making:
 
     def _find_regions(self) -> tuple[Region, ...]:
         program = self.plan.program
-        if replace(self.options, bind="never") != Options():
+        others = replace(self.options, bind="never")
+        if self.given is not None and (self.given == Options() or others != Options()):
             regions: tuple[Region, ...] = (Region(self.options, origin="given"),)
         else:
             regions = lookup(program.canonical, self.target, program.sizes)
@@ -151,6 +164,12 @@ class Making:
                 ranges.append(Known(name, promise.lo, promise.hi, promise.multiple_of))
         return tuple(sorted(ranges))
 
+    def wide(self) -> Version:
+        """For all sizes, those too that leave no room for what schedules compute (`Limits`)."""
+        options = replace(self.options, bind="never")
+        variants = self.variants(options, {}, wide=True)
+        return Version("wide", TRUE, Region(options, origin="given"), {}, variants)
+
     def refined(self, options: Options) -> Version:
         """For sizes at which these options were measured to be the fastest."""
         region = Region(options, TRUE, "measured")
@@ -209,9 +228,16 @@ class Making:
         box: Context = (),
     ) -> Version:
         options, fixed = self._binding(region.options, bind, fixed)
-        known = tuple([known for known in self.declared(box) if known.name not in fixed])
-        variants = self.variants(options, fixed, known)
+        variants = self.variants(options, fixed, self._known_beside(fixed, box))
         return Version(kind, context, region, fixed, variants)
+
+    def _is_asked(self, options: Options) -> bool:
+        """The user has asked for these plans and values of nests, not a search."""
+        given = self.given
+        return given is not None and (given.plan, given.nests) == (options.plan, options.nests)
+
+    def _known_beside(self, fixed: Mapping[str, int], box: Context = ()) -> Context:
+        return tuple([known for known in self.declared(box) if known.name not in fixed])
 
     def _binding(
         self, options: Options, bind: Bind, sizes: Mapping[str, int]
@@ -235,12 +261,18 @@ class Making:
         fixed: Mapping[str, int],
         known: Context = (),
         plan: CallPlan | None = None,
+        wide: bool = False,
     ) -> Variants:
-        """Code for these options, numbers and ranges of sizes, made once."""
+        """Code for these options, numbers and ranges of sizes, made once. Where more than the user
+        said is known of sizes, nests may be offered fewer plans."""
         plan = plan or self.plan
-        key = (options, tuple(sorted(fixed.items())), known, plan.sizes)
+        key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)
         found = self._made.get(key)
         if found is None:
-            found = Variants(plan, self.target_name, options, fixed, self.stats, known)
+            given = plan, self.target_name, options, fixed, self.stats, known, wide
+            is_whole = fixed.keys() <= self.known.keys() and known == self._known_beside(fixed)
+            is_whole = is_whole and plan is self.plan and not self.is_step
+            plans: Demand = "required" if is_whole else "told"
+            found = Variants(*given, plans=plans if self._is_asked(options) else "free")
             self._made[key] = found
         return found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions of sizes -> the same, with regions for other orders of chains of products.
 
 Which order has the fewest points is known for all sizes, so nothing is measured. Each order is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy of `Pad`: sizes -> padded sizes -> version. Calls stay in Python, as padding does."""
 
 from __future__ import annotations

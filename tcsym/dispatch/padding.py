@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call -> padded copies, run, results cropped: how a padded version runs."""
 
 from __future__ import annotations

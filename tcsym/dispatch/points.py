@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions for single sizes: a bounded number of them, made on demand."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tcsym.dispatch.policy import Policy
 from tcsym.dispatch.table import Point, Table
 from tcsym.dispatch.version import Values, Version
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.strategy import Pad, Specialize
 
 COMPILE_SECONDS = 0.3  # where no version of the kernel was compiled in this process
@@ -42,7 +43,7 @@ class Room:
         return least
 
 
-def compile_seconds(stats: Stats) -> float:
+def compile_seconds(stats: Counters) -> float:
     """What compiling another version of a kernel is likely to take."""
     spent = sum(stats.milliseconds.values()) / 1e3
     return spent / stats.compilations if stats.compilations else COMPILE_SECONDS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies as policies: what table there is first, and which one they propose in its place.
 
 A policy answers from a table and proposes another one, at once or from work beside the calls. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategy `Auto`: the way that a kernel's calls are served if it was measured to be the fastest.
 
 Once all calls together took long enough, another process runs the ways in turns at the sizes called

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `Auto` measured of the ways to serve a kernel's calls -> the options store, and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuned options at single sizes: all candidates run in turns -> the fastest, for later processes.
 
 The tree of regions is for sizes that nobody measured. At some of them it chooses wrongly, and

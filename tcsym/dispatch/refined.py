@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategy `Auto`: sizes whose options were measured, each for itself, and what serves them.
 
 The region's version answers calls of new sizes. Once these took some time, another process runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work beside the calls: what one part of a kernel asks for, before it begins (`compile_queue`)."""
 
 from __future__ import annotations

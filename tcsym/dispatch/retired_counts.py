@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that versions served which exist no more: none is lost from `stats.dispatch`."""
 
 from __future__ import annotations

@@ -1,211 +1,96 @@
-"""A process that compiles what it is sent, slowly if so asked: work that no call has to wait for.
+# SPDX-License-Identifier: Apache-2.0
+"""What a process beside the calls does: compile and measure what no call has to wait for.
 
-In another process neither Python's lock nor LLVM's is taken from the user's threads. Messages on
-standard input and output are JSON with bytes behind: two lengths, then both. It ends with its
-input.
+In another process neither Python's lock nor LLVM's is taken from the user's threads.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import struct
-import sys
-import time
+import pickle
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO, assert_never
-
-from msgspec import to_builtins
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, assert_never
 
 from tcsym.compiler import compile_program
 from tcsym.dispatch.requests import AnyWork, Refining, Weighing, Work
-from tcsym.frontend.program import Program
-from tcsym.frontend.program_json import programs_from_json, programs_to_json
-from tcsym.ir.compiled import Compiled
-from tcsym.options import Options
-from tcsym.sizes.context import Known
-from tcsym.target.target import Target
+from tcsym.process.helper import request
+from tcsym.sizes.dims import Dim
 
 if TYPE_CHECKING:
+    from tcsym.dispatch.compare_entries import Weighed
     from tcsym.dispatch.making import Making
-    from tcsym.dispatch.refine import Contest
-
-_LENGTHS = struct.Struct("<II")
-_NICENESS = 10
+    from tcsym.dispatch.refine import Contest, Refined
+    from tcsym.dispatch.version import Values
 
 
-def asked(work: AnyWork) -> dict[str, Any]:
-    """What to send for one work. share: of a core, over the time of this work and the next."""
+def asked(work: AnyWork) -> bytes:
+    """What to send for one work."""
     match work:
         case Work(variants, layouts, share):
-            text = _text(variants.plan.program, variants.target, variants.options)
-            code = {"fixed": dict(variants.fixed), "context": variants.context}
-            return {**text, **code, "layouts": layouts, "share": share}
+            program, target, options = variants.plan.program, variants.target, variants.options
+            given = program, target, options, variants.fixed, layouts, variants.context
+            return request(compile_program, *given, share=share)
         case Weighing(making, sizes, bound, threads, share):
-            measured = {"sizes": sizes, "bound": bound, "threads": threads}
-            return {"kernel": _kernel(making), **measured, "share": share}
+            return request(weigh_kernel, _kernel(making), sizes, bound, threads, share=share)
         case Refining(making, sizes, threads, share):
-            candidates = [options.to_json() for options in making.candidates]
-            kernel = {**_kernel(making), "threads": threads, "candidates": candidates}
-            return {"kernel": kernel, "refined": sizes, "share": share}
+            return request(refine_kernel, _kernel(making), sizes, threads, share=share)
         case _:
             assert_never(work)
 
 
-def told(work: AnyWork, data: dict[str, Any], code: bytes) -> Any:
-    """What came back, as `work.done` is told it: why there is none, or nothing to tell."""
-    if "error" in data:
-        return str(data["error"])
-    match work:
-        case Work():
-            spent = tuple((stage, ms) for stage, ms in data["milliseconds"])
-            return replace(Compiled.from_manifest(data["manifest"], code), milliseconds=spent)
-        case Weighing():
-            from tcsym.dispatch.compare_entries import Weighed
-
-            return (Weighed.from_json(data["weighed"]), data["why"]) if data else None
-        case Refining():
-            from tcsym.dispatch.refine import Refined
-
-            if not data:
-                return None
-            return Refined(Options.from_json(data["options"]), data["before"], data["seconds"])
-        case _:
-            assert_never(work)
-
-
-def _kernel(making: Making) -> dict[str, Any]:
+def _kernel(making: Making) -> bytes:
+    """A key, too, of what is made of it once."""
     plan = making.plan
-    declared: dict[str, Any] = {
-        plan.sizes[k]: (d.lo, d.hi, d.multiple_of) for k, d in plan.promises.items()
-    }
-    given = _text(plan.program, making.target, making.options)
-    return {**given, "declared": {**declared, **making.known}}
+    declared: dict[str, Dim | int] = {plan.sizes[k]: d for k, d in plan.promises.items()}
+    facts = plan.program, {**declared, **making.known}, making.target, making.given
+    return pickle.dumps((*facts, making.candidates))
 
 
-def _text(program: Program, target: Target, options: Options) -> dict[str, Any]:
-    return {
-        "program": programs_to_json([program]),
-        "source": program.source,
-        "filename": program.filename,
-        "target": to_builtins(target),
-        "options": options.to_json(),
-    }
+def _making(kernel: bytes) -> Making:
+    from tcsym.dispatch.making import Making
+    from tcsym.runtime.plan import plan_call
+    from tcsym.runtime.stats import Counters
+
+    program, declared, target, options, _ = pickle.loads(kernel)
+    return Making(plan_call(program, declared, frozenset(), target), target, options, Counters())
 
 
-def message(data: dict[str, Any], code: bytes = b"") -> bytes:
-    text = json.dumps(data, separators=(",", ":")).encode()
-    return _LENGTHS.pack(len(text), len(code)) + text + code
-
-
-def lengths(head: bytes) -> tuple[int, int]:
-    """Bytes of JSON and of code behind the head of a message."""
-    first, second = _LENGTHS.unpack(head)
-    return first, second
-
-
-HEAD_BYTES = _LENGTHS.size
-
-
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer requests until there are no more."""
-    while head := source.read(HEAD_BYTES):
-        n_text, _ = lengths(head)
-        data = json.loads(source.read(n_text))
-        start = time.process_time()
-        try:
-            reply = _answer(data)
-        except Exception as e:
-            reply = message({"error": f"{type(e).__name__}: {e}"})
-        sink.write(reply)
-        sink.flush()
-        time.sleep((time.process_time() - start) * (1 / data["share"] - 1))
-
-
-def _answer(data: dict[str, Any]) -> bytes:
-    if "refined" in data:
-        return _refine(data)
-    return _weigh(data) if "sizes" in data else _compiled(data)
-
-
-def _compiled(data: dict[str, Any]) -> bytes:
-    compiled = _compile(data)
-    spent = {"manifest": compiled.manifest(), "milliseconds": compiled.milliseconds}
-    return message(spent, compiled.object_code)
-
-
-def _weigh(data: dict[str, Any]) -> bytes:
+def weigh_kernel(
+    kernel: bytes, sizes: Sequence[Values], bound: Mapping[str, int], threads: int
+) -> tuple[Weighed, str] | None:
     """What `dispatch.weigh` measures, or what an earlier process did."""
     from tcsym.dispatch.compare_entries import weigh
     from tcsym.dispatch.recorded_choice import keep, recall
     from tcsym.process.threads import set_num_threads
 
-    set_num_threads(data["threads"])  # options are tuned for one, or for several
-    making = _making(data["kernel"])
-    weighed = recall(making, data["bound"])
+    set_num_threads(threads)  # options are tuned for one, or for several
+    making = _making(kernel)
+    weighed = recall(making, bound)
     if weighed is not None:
-        return message({"weighed": weighed.to_json(), "why": "measured before"})
-    sizes = [tuple(values) for values in data["sizes"]]
-    weighed = weigh(making, sizes, data["bound"], data["threads"])
+        return weighed, "measured before"
+    weighed = weigh(making, sizes, bound, threads)
     if weighed is None:
-        return message({})
-    keep(making, data["bound"], weighed)
-    return message({"weighed": weighed.to_json(), "why": "measured beside the calls"})
+        return None
+    keep(making, bound, weighed)
+    return weighed, "measured beside the calls"
 
 
-def _refine(data: dict[str, Any]) -> bytes:
+def refine_kernel(kernel: bytes, sizes: Values, threads: int) -> Refined | None:
     """What `dispatch.refine` measures."""
     from tcsym.dispatch.refine import keep
     from tcsym.process.threads import set_num_threads
 
-    kernel, sizes = data["kernel"], tuple(data["refined"])
-    set_num_threads(kernel["threads"])  # options are tuned for one, or for several
-    contest = _contest(json.dumps(kernel))
-    found = contest.fastest(sizes, kernel["threads"])
-    if found is None:
-        return message({})
-    keep(contest.making, sizes, found)
-    figures = {"before": found.before, "seconds": found.seconds}
-    return message({"options": found.options.to_json(), **figures})
+    set_num_threads(threads)  # options are tuned for one, or for several
+    contest = _contest(kernel)
+    found = contest.fastest(sizes, threads)
+    if found is not None:
+        keep(contest.making, sizes, found)
+    return found
 
 
 @lru_cache(8)
-def _contest(kernel: str) -> Contest:
+def _contest(kernel: bytes) -> Contest:
     """Made once: the code of its candidates is kept from one choice of sizes to the next."""
     from tcsym.dispatch.refine import Contest
 
-    return Contest(_making(json.loads(kernel)))
-
-
-def _making(data: dict[str, Any]) -> Making:
-    from tcsym.dispatch.making import Making
-    from tcsym.runtime.plan import plan_call
-    from tcsym.runtime.stats import Stats
-    from tcsym.sizes.dims import Dim
-
-    declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
-    target = Target.from_json(data["target"])
-    plan = plan_call(_program(data), declared, frozenset(), target)
-    return Making(plan, target, Options.from_json(data["options"]), Stats())
-
-
-def _program(data: dict[str, Any]) -> Program:
-    (program,) = programs_from_json(data["program"])
-    return replace(program, source=data["source"], filename=data["filename"])
-
-
-def _compile(data: dict[str, Any]) -> Compiled:
-    program = _program(data)
-    options = Options.from_json(data["options"])
-    layouts = tuple(data["layouts"])
-    context = tuple(Known(*known) for known in data["context"])
-    target, fixed = Target.from_json(data["target"]), data["fixed"]
-    return compile_program(program, target, options, fixed, layouts, context)
-
-
-def main() -> None:
-    os.nice(_NICENESS)
-    sink = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not reach the answers
-    serve(sys.stdin.buffer, sink)
+    return Contest(_making(kernel))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of tuned regions that have no code yet: which ones answer for them, and until when.
 
 Any version without numbers is right for all sizes. One whose code is in the cache is loaded at

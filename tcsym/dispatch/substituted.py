@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The policy for sizes that are numbers in all code: `Options(bind={"K": "before"})`.
 
 A version for each of their values that turns up, and for each region of options; the other sizes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which version serves which sizes, and why: one value, which strategies propose (`policy`).
 
 What serves a call of some sizes is the first of these that there is:
@@ -19,9 +20,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.version import Values, Version
 from tcsym.runtime.size_functions import first_holding
+from tcsym.runtime.switch import NOTICED_FROM
 
 Decide = Callable[[bool, float, float], None]
 

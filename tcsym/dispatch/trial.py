@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two versions, one call of the user at a time: which is faster where it counts."""
 
 from __future__ import annotations

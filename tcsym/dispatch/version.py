@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version of a kernel: the sizes it is meant for, its options, and its compiled variants."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition
 from tcsym.index.text import condition_text
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.variants import Layouts, Variant, Variants
 from tcsym.runtime.view import View
 from tcsym.sizes.region import Region
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
 
 Values = tuple[int, ...]
-Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
+Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded", "wide"]
 
 
 class Version(Struct, eq=False):
@@ -59,7 +60,7 @@ class Version(Struct, eq=False):
             return self._first_run(views, sizes, threads)
         return variants.run(variant, views, sizes, threads)
 
-    @deep_recursion
+    @depth_checked
     def _first_run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
         """All that a first call makes: no search for garbage in between."""
         variant = self.variants.serving(views, sizes)
@@ -72,6 +73,8 @@ class Version(Struct, eq=False):
         return self.variants.made_for(self.variants.wanted(views))
 
     def __str__(self) -> str:
+        if self.kind == "wide":
+            return "wide, sizes whose formulas reach 2**48, loops as the program has them"
         if self.kind == "refined":
             return f"refined, sizes where {self.region.options} was measured to be the fastest"
         region = self.region

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> exact index expression or condition, where it is one.
 
 Guards (LANGUAGE C7) and schedules use the affine part of a condition; what depends on data is None.
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec import Struct, field
+
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
     Compare,
     Const,
@@ -19,6 +21,7 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    dtype_of,
 )
 from tcsym.index.expr import (
     FALSE,
@@ -38,38 +41,55 @@ from tcsym.index.expr import (
     mod,
     negate,
 )
+from tcsym.trees import fold
 from tcsym.types import DType
 
 NOTHING: Mapping[Read, Index] = MappingProxyType({})
 
 
-def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING) -> Index | None:
-    """`e` as an exact integer expression (as if nothing wrapped), or None if it depends on data.
+def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING, wraps: bool = False) -> Index | None:
+    """`e` as an exact integer expression, or None if it depends on data.
 
-    known: what stands for some reads.
+    known: what stands for some reads. wraps: or if it is computed in a type in which it may wrap,
+    as what is no subscript, range or side of a comparison is (LANGUAGE E4).
     """
+
+    def is_exact(x: Expr) -> bool:
+        dtype = dtype_of(x)
+        return dtype.is_integer and (not wraps or dtype is DType.INT64)
+
+    def below(x: Expr) -> tuple[Expr, ...]:
+        match x:
+            case Unary("neg", a, _) if is_exact(x):
+                return (a,)
+            case Binary(_, a, b) | Select(_, a, b) if is_exact(x):
+                return a, b
+        return ()
+
+    def value(x: Expr, parts: list[Index | None]) -> Index | None:
+        match x:
+            case Const(number, dtype) if not dtype.is_float:
+                return index(int(number))
+            case (Read() as read) | Cast(Read() as read, DType.INT64):
+                return known.get(read)
+            case IndexValue(i, _) if is_exact(x):
+                return i
+        whole = [i for i in parts if i is not None]
+        return _of_parts(x, whole) if parts and len(whole) == len(parts) else None
+
+    return fold(e, below, value)
+
+
+def _of_parts(e: Expr, parts: list[Index]) -> Index | None:
     match e:
-        case Const(value, dtype) if not dtype.is_float:
-            return index(int(value))
-        case IndexValue(i, _):
-            return i
-        case Unary("neg", x, _):
-            inner = as_index(x, known)
-            return None if inner is None else -inner
-        case Cast(x, DType.INT64 | DType.INT32):
-            return as_index(x, known)
-        case Read():
-            return known.get(e)
-        case Binary(op, a, b, dtype) if dtype.is_integer:
-            left, right = as_index(a, known), as_index(b, known)
-            return None if left is None or right is None else _arithmetic(op, left, right)
-        case Select(c, a, b, dtype) if dtype.is_integer:
-            condition, then, orelse = as_condition(c), as_index(a, known), as_index(b, known)
-            if condition is None or then is None or orelse is None:
-                return None
-            return choose(condition, then, orelse)
-        case _:
-            return None
+        case Unary():
+            return -parts[0]
+        case Binary(op):
+            return _arithmetic(op, *parts)
+        case Select(c):
+            condition = as_condition(c)
+            return None if condition is None else choose(condition, *parts)
+    return None
 
 
 def _arithmetic(op: str, a: Index, b: Index) -> Index | None:
@@ -85,24 +105,16 @@ def _arithmetic(op: str, a: Index, b: Index) -> Index | None:
     return table[op]() if op in table else None
 
 
+def exact_value(e: Index) -> Expr:
+    """As a side of a comparison: nothing of it wraps (LANGUAGE E4)."""
+    known = e.as_int()
+    return IndexValue(e, DType.INT64) if known is None else Const(known, DType.INT64)
+
+
 def as_condition(e: Expr) -> Condition | None:
-    """`e` (bool) as a condition on indices and sizes, or None if it depends on data."""
-    match e:
-        case Const(value, DType.BOOL):
-            return TRUE if value else FALSE
-        case Compare(op, a, b):
-            left, right = as_index(a), as_index(b)
-            return None if left is None or right is None else _comparison(op, left, right)
-        case Unary("not", x, _):
-            inner = as_condition(x)
-            return None if inner is None else negate(inner)
-        case Binary("and" | "or" | "bitand" | "bitor" as op, a, b, DType.BOOL):
-            parts = [c for c in (as_condition(a), as_condition(b)) if c is not None]
-            if len(parts) < 2:
-                return None
-            return all_of(parts) if op in ("and", "bitand") else any_of(parts)
-        case _:
-            return None
+    """`e` (bool) as a condition on indices and sizes, or None if it depends on data, or on values
+    that may wrap."""
+    return Meanings().of(e).whole
 
 
 def _comparison(op: str, a: Index, b: Index) -> Condition:
@@ -119,25 +131,71 @@ def _comparison(op: str, a: Index, b: Index) -> Condition:
 
 def implied_condition(e: Expr, holds: bool) -> Condition:
     """The affine part of what is known where `e` is true (`holds`) or false: a weaker condition."""
-    whole = as_condition(e)
-    if whole is not None:
-        return whole if holds else negate(whole)
+    return Meanings().of(e).known(holds)
+
+
+class Meaning(Struct, frozen=True):
+    """Of a bool expression. `whole`: it is this condition on indices and sizes; if it is none, what
+    of such is known where it is `true`, and where it is `false`."""
+
+    whole: Condition | None = None
+    true: Condition = TRUE
+    false: Condition = TRUE
+
+    def known(self, holds: bool) -> Condition:
+        if self.whole is None:
+            return self.true if holds else self.false
+        return self.whole if holds else negate(self.whole)
+
+
+class Meanings(Struct):
+    """`found` for expressions by their identity, each once: of a chain, all that it begins with may
+    be asked for."""
+
+    found: dict[int, tuple[Expr, Meaning]] = field(default_factory=dict)
+
+    def of(self, e: Expr) -> Meaning:
+        return fold(e, self._below, self._value)
+
+    def _below(self, e: Expr) -> tuple[Expr, ...]:
+        return () if id(e) in self.found else _conditions(e)
+
+    def _value(self, e: Expr, parts: list[Meaning]) -> Meaning:
+        if id(e) not in self.found:
+            self.found[id(e)] = e, _meaning(e, parts)
+        return self.found[id(e)][1]
+
+
+def _conditions(e: Expr) -> tuple[Expr, ...]:
     match e:
-        case Binary("and" | "bitand", a, b, DType.BOOL) if holds:
-            return all_of((implied_condition(a, True), implied_condition(b, True)))
-        case Binary("or" | "bitor", a, b, DType.BOOL) if not holds:
-            return all_of((implied_condition(a, False), implied_condition(b, False)))
         case Unary("not", x, _):
-            return implied_condition(x, not holds)
-        case (
-            Binary()
-            | Unary()
-            | Const()
-            | IndexValue()
-            | Read()
-            | Cast()
-            | Compare()
-            | Select()
-            | Call()
-        ):
-            return TRUE
+            return (x,)
+        case Binary("and" | "or" | "bitand" | "bitor", a, b, DType.BOOL):
+            return a, b
+    return ()
+
+
+def _meaning(e: Expr, parts: list[Meaning]) -> Meaning:
+    match e:
+        case Const(value, DType.BOOL):
+            return Meaning(TRUE if value else FALSE)
+        case Compare(op, a, b):
+            left, right = as_index(a, wraps=True), as_index(b, wraps=True)
+            if left is not None and right is not None:
+                return Meaning(_comparison(op, left, right))
+        case Unary("not"):
+            (inner,) = parts
+            if inner.whole is None:
+                return Meaning(None, inner.false, inner.true)
+            return Meaning(negate(inner.whole))
+        case Binary("and" | "bitand", dtype=DType.BOOL):
+            wholes = [x.whole for x in parts if x.whole is not None]
+            if len(wholes) == 2:
+                return Meaning(all_of(wholes))
+            return Meaning(None, true=all_of([x.known(True) for x in parts]))
+        case Binary("or" | "bitor", dtype=DType.BOOL):
+            wholes = [x.whole for x in parts if x.whole is not None]
+            if len(wholes) == 2:
+                return Meaning(any_of(wholes))
+            return Meaning(None, false=all_of([x.known(False) for x in parts]))
+    return Meaning()

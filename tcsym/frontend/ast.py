@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> syntax tree: the nodes that `parser` builds and `check` resolves.
 
 The tree is the text without spaces and comments: parentheses stay (`Paren`), so that printing it

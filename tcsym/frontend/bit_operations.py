@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bit operators and operands -> typed expression (LANGUAGE F6).
 
 Types as for `+`, but a literal that fits takes the other operand's type, and a shift has the type

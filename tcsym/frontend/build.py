@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammar rules -> syntax tree nodes: one method a rule of grammar.lark, called while parsing."""
 
 from __future__ import annotations

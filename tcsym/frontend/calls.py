@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call statement -> the callee's resolved statements under fresh names (LANGUAGE C6, E10, E11).
 
 An inlined `fc` names everything of the callee `fc1.x`, the next `fc2.x`: no text can spell these. A
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 
 from msgspec import Struct, field
 
+from tcsym.builtins import ARITY
 from tcsym.errors import (
     CallError,
     DuplicateError,
@@ -22,7 +24,6 @@ from tcsym.errors import (
     n_dimensions,
 )
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import typed_expression
 from tcsym.frontend.check_index import size_argument
 from tcsym.frontend.check_statements import Findings, check_target, failing_target, narrower
@@ -103,10 +104,16 @@ def parameters(program: ResolvedProgram) -> tuple[ResolvedTensor | SizeParameter
     return in_order(by_role(program, "input", "inout"), program.size_parameters)
 
 
+def _is_input(name: str, scope: Scope) -> bool:
+    return name in scope.tensors and scope.tensors[name].role == "input"
+
+
 def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
     name, span = s.function.name, s.function.span
     if name not in scope.functions:
         hint = "" if s.targets else f"a statement assigns: `{name}(…) = …`"
+        if not s.targets and (name in ARITY or _is_input(name, scope)):
+            hint = f"a value follows another without an operator: a product is `… * {name}(…)`"
         raise CallError(f"call of the undefined def `{name}`", span=span, hint=hint)
     if scope.loops:
         hint = "write the statements of the def into the loop"

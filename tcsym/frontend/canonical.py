@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> hash of its meaning: names, comments, spaces, lets and parentheses left out.
 
 All names are replaced in an order that the names do not influence (declaration, then text), and the
@@ -84,11 +85,11 @@ def _items(
             case ResolvedStatement():
                 variables = _numbered("i", tuple(v.name for v in item.variables))
                 variables |= _numbered("g", tuple(g.name for g in item.given))
-                renamed += Renaming({**outer.names, **variables}).items((item,))
+                renamed += Renaming(variables, outer).items((item,))
             case Unify() | SizeArgument():
                 renamed += outer.items((item,))
             case ResolvedFor(variable, _, _, body):
-                inner = Renaming({**outer.names, variable: f"l{depth}"})
+                inner = Renaming({variable: f"l{depth}"}, outer)
                 (loop,) = inner.items((replace(item, body=()),))
                 assert isinstance(loop, ResolvedFor)
                 renamed.append(replace(loop, body=_items(body, inner, depth + 1)))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax tree -> resolved programs: names, types and calls of every def (LANGUAGE A, C and D).
 
 Defs are resolved callees first; each statement reports at most one error, and what depends on a
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from tcsym.builtins import ARITY
 from tcsym.errors import ConditionError, DuplicateError, InitError, TCError, TCNameError
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.calls import as_call, call
 from tcsym.frontend.check_header import header
 from tcsym.frontend.check_index import condition, loop_bound
@@ -24,6 +25,7 @@ from tcsym.frontend.resolved import (
     ResolvedTensor,
 )
 from tcsym.frontend.scope import Scope, Tensor, Unresolved, check_new
+from tcsym.frontend.slips import refuse_reductions
 from tcsym.index.expr import FALSE, ZERO, Condition
 
 MAX_ERRORS = 10
@@ -31,6 +33,7 @@ MAX_ERRORS = 10
 
 def resolve(module: ast.Module) -> dict[str, ResolvedProgram]:
     """Every def with its calls inlined; raises the first error, with the rest in `others`."""
+    refuse_reductions(module)
     errors = _check_names_of_defs(module)
     defs = {d.name: d for d in reversed(module.defs)}
     resolved: dict[str, ResolvedProgram | None] = {}
@@ -144,7 +147,8 @@ class _Body:
         variable = scope.loops[name] = scope.fresh_name(name)
         body = self.items(loop.body)
         del scope.loops[name]
-        return ResolvedFor(variable, lower, upper, body, loop.span)
+        ends = tuple(e.span for e in (loop.lower, loop.upper) if e is not None)
+        return ResolvedFor(variable, lower, upper, body, loop.span, ends)
 
     def _fail_targets(self, items: tuple[ast.Item, ...]) -> None:
         """What statements that are not looked at would have assigned counts as written."""
@@ -170,7 +174,8 @@ class _Body:
             test = condition(item.condition, self.scope)
         except TCError as e:
             self.errors.append(e)
-        return ResolvedIf(test, self.items(item.then), self.items(item.orelse), item.span)
+        arms = self.items(item.then), self.items(item.orelse)
+        return ResolvedIf(test, *arms, item.span, item.condition.span)
 
 
 def _resolve_def(

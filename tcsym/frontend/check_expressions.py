@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression as written -> typed expression: names, ranks, types; every conversion explicit.
 
 `typed_expression` walks the text; the type rules are in `promotion`. Inside subscripts (`exact`)
@@ -6,10 +7,12 @@ integers are exact int64 values; under a cast or built-in, and everywhere else, 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import assert_never, get_args
 
 from msgspec.structs import replace
 
+from tcsym.builtins import ARITY
 from tcsym.errors import (
     AffineError,
     CallError,
@@ -21,10 +24,9 @@ from tcsym.errors import (
     n_dimensions,
 )
 from tcsym.frontend import ast
-from tcsym.frontend.affine import as_index
+from tcsym.frontend.affine import as_index, exact_value
 from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
-from tcsym.frontend.builtins import ARITY
-from tcsym.frontend.idioms import stride_hint, unwritten_hint, whole_tensor_hint
+from tcsym.frontend.idioms import recurrence_hint, stride_hint, unwritten_hint, whole_tensor_hint
 from tcsym.frontend.literals import (
     Literal,
     cast_literal,
@@ -37,6 +39,7 @@ from tcsym.frontend.program import (
     BitOp,
     Call,
     Cast,
+    Compare,
     Const,
     Expr,
     IndexValue,
@@ -141,8 +144,19 @@ def _infix_chain(e: ast.Infix, c: Context) -> Typed:
         if node.op in BIT_OPERATORS:
             left = _widened(bit_operation(node.op, left, right, spans[0]), outer, spans[0])
         else:
-            left = infix(node.op, left, right, spans, inner.exact)
+            left = _exact_sides(infix(node.op, left, right, spans, inner.exact), outer, spans[0])
     return left
+
+
+def _exact_sides(e: Expr, c: Context, span: Span) -> Expr:
+    """A comparison of affine sides compares integers of mathematics (LANGUAGE E4)."""
+    if c.exact or not isinstance(e, Compare) or not is_pure(e):
+        return e
+    left, right = as_index(e.left), as_index(e.right)
+    moving = c.names.variables.keys() | set(c.scope.loops.values())
+    if left is None or right is None or _unaffine(e, moving) is not None:
+        return e
+    return Compare(e.op, exact_value(left), exact_value(right), span=span)
 
 
 def _of_operands(op: ast.InfixOp, c: Context) -> Context:
@@ -235,11 +249,16 @@ def _built_in(e: ast.Apply, c: Context) -> Expr:
 
 def _before_writing(name: str, e: ast.Expr, c: Context) -> InitError:
     loops = c.scope.loops
+    subscripts = e.args if isinstance(e, ast.Apply) else ()
+    moved = [x for x in subscripts if not isinstance(x, ast.Name)]
+    named = {x.name for s in moved for x in ast.subexpressions(s) if isinstance(x, ast.Name)}
     by_step = any(isinstance(x, ast.Name) and x.name in loops for x in ast.subexpressions(e))
     return InitError(
         f"`{name}` is read before anything is written to it",
         span=e.span,
-        hint=unwritten_hint(name, bool(loops), by_step),
+        hint=recurrence_hint(name)
+        if not loops and not named.isdisjoint(c.names.left)
+        else unwritten_hint(name, bool(loops), by_step),
     )
 
 
@@ -256,7 +275,9 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     inner = c.with_exact(True)
     for arg in e.args:
         subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
-    read = _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c, e.span)
+    places = tuple(arg.span for arg in e.args)
+    element = Read(e.name, tuple(subscripts), dtype, span=e.span, places=places)
+    read = _widened(element, c, e.span)
     return convert(read, c.wide) if c.wide is not None and is_narrower(dtype, c.wide) else read
 
 
@@ -308,16 +329,28 @@ def _is_of_bits(e: Expr) -> bool:
 
 
 def _check_products(e: ast.Expr, value: Expr, c: Context) -> None:
+    moving = c.names.variables.keys()
+    found = _unaffine(value, moving)
+    if found is None:
+        return
+    is_product = found.op == "mul"
+    left, right = _variables(found.left, moving), _variables(found.right, moving)
+    what = "a product of index variables" if is_product else "a division by one"
+    raise AffineError(
+        f"the subscript is not affine: it contains {what}",
+        span=e.span,
+        hint=_product_hint(left, right, c) if is_product else _FACTORS_HINT,
+    )
+
+
+def _unaffine(value: Expr, moving: Set[str]) -> Binary | None:
+    """The first product of moving variables in `value`, or division by one."""
     for x in subexpressions(value):
-        if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
-            left, right = _variables(x.left, c), _variables(x.right, c)
-            if right and (x.op != "mul" or left):
-                what = "a product of index variables" if x.op == "mul" else "a division by one"
-                raise AffineError(
-                    f"the subscript is not affine: it contains {what}",
-                    span=e.span,
-                    hint=_product_hint(left, right, c) if x.op == "mul" else _FACTORS_HINT,
-                )
+        if not isinstance(x, Binary) or x.op not in ("mul", "div", "mod"):
+            continue
+        if _variables(x.right, moving) and (x.op != "mul" or _variables(x.left, moving)):
+            return x
+    return None
 
 
 _FACTORS_HINT = "a subscript may multiply an index variable by integers and sizes only"
@@ -333,7 +366,7 @@ def _product_hint(left: list[str], right: list[str], c: Context) -> str:
     return stride_hint(meant[0]) if len(meant) == 1 else _FACTORS_HINT
 
 
-def _variables(e: Expr, c: Context) -> list[str]:
-    """The index variables in `e`."""
+def _variables(e: Expr, moving: Set[str]) -> list[str]:
+    """Those of the variables that are in `e`."""
     values = [x.index.variables() for x in subexpressions(e) if isinstance(x, IndexValue)]
-    return sorted({v for names in values for v in names if v in c.names.variables})
+    return sorted({v for names in values for v in names if v in moving})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Header of a def -> its scope before the first statement (LANGUAGE A9, C2, E7)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer expressions with restricted names -> `Index` or `Condition`.
 
 Left positions, ranges, loop bounds, `if` conditions and output dimensions (LANGUAGE C2-C5, E7):

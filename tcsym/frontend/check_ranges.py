@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`where k in lower:upper` as written -> the ends of the range, and the scalars that they read.
 
 An end is an `Index` over sizes, loop variables and, for a reduction variable, left index variables
@@ -11,12 +12,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
+from tcsym.builtins import ARITY
 from tcsym.errors import AffineError, RangeError, Span
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure
 from tcsym.frontend.check_index import is_range_affine, loop_names, named
+from tcsym.frontend.idioms import RAGGED
 from tcsym.frontend.program import Cast, Given, Read, dtype_of, subexpressions
 from tcsym.frontend.scope import Context, a_kind, kind_in
 from tcsym.index.expr import Index, var
@@ -32,7 +34,9 @@ _HINT = (
 class GivenRanges(Struct):
     """Ranges of one statement in the order of its text, and the scalars that their ends read."""
 
-    ends: dict[str, tuple[tuple[Index, Index], Span]] = field(default_factory=dict)
+    ends: dict[str, tuple[tuple[Index, Index], Span, tuple[Span, ...]]] = field(
+        default_factory=dict
+    )
     given: list[Given] = field(default_factory=list)
 
     def read(self, clause: ast.RangeClause, c: Context) -> None:
@@ -40,7 +44,8 @@ class GivenRanges(Struct):
         name = clause.variable.name
         lower = self._end(clause.lower, name, "lower", c)
         upper = self._end(clause.upper, name, "upper", c)
-        self.ends[name] = ((lower, upper), clause.span)
+        places = clause.lower.span, clause.upper.span
+        self.ends[name] = ((lower, upper), clause.span, places)
 
     def _end(self, e: ast.Expr, variable: str, end: str, c: Context) -> Index:
         for x in named_through_lets(e, c):
@@ -68,7 +73,7 @@ class GivenRanges(Struct):
             self._check_subscripts(x, variable, c)
         elif reads:
             message = f"the range of left index variable `{variable}` reads the tensor `{x.name}`"
-            raise RangeError(message, span=x.span, hint=_LEFT_HINT)
+            raise RangeError(message, span=x.span, hint=RAGGED)
         elif kind == "loop variable" and is_left:
             message = f"the range of left index variable `{variable}` uses a loop variable"
             raise RangeError(f"{message}, `{x.name}`", span=x.span, hint=_LEFT_HINT)
@@ -80,7 +85,8 @@ class GivenRanges(Struct):
             what = "which is no size" if is_left else "which is no size and has no range before"
             what = f"{what} ({kind or 'unknown name'})"
             message = f"the range of `{variable}` uses `{x.name}`, {what}"
-            raise RangeError(message, span=x.span, hint=_LEFT_HINT if is_left else _HINT)
+            hint = RAGGED if is_left and kind == "index variable" else _LEFT_HINT
+            raise RangeError(message, span=x.span, hint=hint if is_left else _HINT)
 
     def _is_known(self, name: str, variable: str, c: Context) -> bool:
         return name in c.names.left or (name in self.ends and name != variable)

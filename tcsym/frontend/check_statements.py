@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One assignment as written -> `ResolvedStatement`: its names, then its types."""
 
 from __future__ import annotations
@@ -156,12 +157,17 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
 
 def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:
     ranges = where.ranges.ends
-    uses = {name: _used(ends) for name, (ends, _) in ranges.items()}
+    uses = {name: _used(ends) for name, (ends, *_) in ranges.items()}
     return tuple(
         Variable(name, name not in names.left, None, names.variables[name])
         if name not in ranges
         else Variable(
-            name, name not in names.left, ranges[name][0], names.variables[name], ranges[name][1]
+            name,
+            name not in names.left,
+            ranges[name][0],
+            names.variables[name],
+            ranges[name][1],
+            places=ranges[name][2],
         )
         for name in ordered(names.variables, uses)
     )
@@ -189,7 +195,7 @@ def _positions(
             subscripts.append(place)
             continue
         name = f"{s.target}.{d}"
-        positions.append(Variable(name, False, span=e.span, at=place))
+        positions.append(Variable(name, False, span=e.span, at=place, places=(e.span,)))
         subscripts.append(var(name))
     return tuple(subscripts), tuple(positions)
 
@@ -231,7 +237,7 @@ def _range(r: ast.RangeClause, c: Context, where: Where) -> None:
     if name in where.ranges.ends:
         raise DuplicateError(f"index variable `{name}` has two ranges", span=span)
     c.names.see(name, span)
-    where.ranges.ends[name] = ((ZERO, ZERO), r.span)
+    where.ranges.ends[name] = ((ZERO, ZERO), r.span, ())
     where.ranges.read(r, c)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numpy's einsum notation -> program text with the same meaning.
 
 `ij,jk` becomes `O(i_i,i_k) +=! x0(i_i,i_j) * x1(i_j,i_k)`: repeated labels in one operand are

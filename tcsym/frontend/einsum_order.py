@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """In which order an einsum multiplies its operands: a sum of products is taken apart.
 
 `mk,kl,ln->mn` in one statement loops over m, k, l and n; `(mk,kl),ln` loops over m, k and l, then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax tree -> canonical text: one spelling of spaces and lines; parses back to an equal tree.
 
 Comments are not in the tree and are lost. Parentheses and the spelling of numbers are kept.

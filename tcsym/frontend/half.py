@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program with half types -> the same, computed in float32 (LANGUAGE F7).
 
 Until here expressions have the types of the language. From here on values of half and bfloat16 are
@@ -11,7 +12,6 @@ from msgspec.structs import replace
 
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.program import (
-    Binary,
     Cast,
     Compare,
     Const,
@@ -19,7 +19,6 @@ from tcsym.frontend.program import (
     Read,
     children,
     dtype_of,
-    rebuilt,
 )
 from tcsym.frontend.rename import Rewriting, S
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedStatement, statements_of
@@ -68,44 +67,28 @@ class _Rewriting(Rewriting):
             value = stored(value, dtype)
         return replace(s, value=value, exists=tuple(map(self.expression, s.exists)))
 
-    def expression(self, e: Expr) -> Expr:
-        """Its value; float32 where `e` has a half type."""
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        """Its value; float32 where `before` has a half type."""
         match e:
             case Const(value, dtype):
                 return Const(value, dtype.accumulator)
             case Read():
-                return self._read(e)
-            case Cast():
-                return self._cast(e)
-            case Binary():
-                return self._chain(e)
-        made = rebuilt(e, self.expression)
-        is_short = not isinstance(made, Compare) and is_half(made.dtype)
-        return replace(made, dtype=F32) if is_short else made
+                read = replace(e, dtype=self.types[e.tensor])
+                return Cast(read, F32) if is_half(read.dtype) else read
+            case Cast(value):
+                assert isinstance(before, Cast)
+                return _cast(e, value, dtype_of(before.operand))
+        is_short = not isinstance(e, Compare) and is_half(e.dtype)
+        return replace(e, dtype=F32) if is_short else e
 
-    def _chain(self, e: Binary) -> Expr:
-        chain = [e]
-        while isinstance(chain[-1].left, Binary):
-            chain.append(chain[-1].left)
-        left = self.expression(chain[-1].left)
-        for node in reversed(chain):
-            right = self.expression(node.right)
-            left = replace(node, left=left, right=right, dtype=node.dtype.accumulator)
-        return left
 
-    def _read(self, e: Read) -> Expr:
-        subscripts = tuple(s if isinstance(s, Index) else self.expression(s) for s in e.subscripts)
-        read = replace(e, subscripts=subscripts, dtype=self.types[e.tensor])
-        return Cast(read, F32) if is_half(read.dtype) else read
-
-    def _cast(self, e: Cast) -> Expr:
-        value = self.expression(e.operand)
-        if not is_half(e.dtype):
-            widened = is_half(dtype_of(e.operand)) and e.dtype is F32
-            return value if widened else replace(e, operand=value)
-        if dtype_of(e.operand) is not e.dtype:
-            return value if dtype_of(value) is F32 else Cast(value, F32)
-        return Cast(stored(value, e.dtype), F32)
+def _cast(e: Cast, value: Expr, given: DType) -> Expr:
+    """given: the type that `value` had."""
+    if not is_half(e.dtype):
+        return value if is_half(given) and e.dtype is F32 else e
+    if given is not e.dtype:
+        return value if dtype_of(value) is F32 else Cast(value, F32)
+    return Cast(stored(value, e.dtype), F32)
 
 
 def stored(value: Expr, dtype: DType) -> Expr:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What other languages have and this one writes differently: hints for names that are undefined.
 
 Every snippet compiles; tests take them from here.
@@ -95,10 +96,29 @@ _NO_RANDOM = "there are no random numbers: make them with numpy or torch and pas
 _SHAPES = "def f(float(N,M) X) -> (Y) { s(i) +=! X(i,j)  Y(i) = s(i) / M }"
 _NO_SHAPES = "an extent is the name that it has in the type of the parameter, here `N` and `M`"
 
+_RANKS = (
+    "def f(float(N) X) -> (float(N) Y) {{\n"
+    "  rank(i) +=! X(k) < X(i) || X(k) == X(i) && k < i ? 1 : 0\n"
+    "  Y(rank(i)) +=! {}\n"
+    "}}"
+)
+_COUNTED = "it is written by counting: the rank of an element is its place in order"
+
 # name: what is so instead, and a def that does it.
 OTHERWISE: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("rand", "randn", "random", "normal", "uniform"), (_NO_RANDOM, _RANDOM)),
     **dict.fromkeys(("len", "shape", "size"), (_NO_SHAPES, _SHAPES)),
+    **dict.fromkeys(("sort", "sorted", "topk", "top_k"), (_COUNTED, _RANKS.format("X(i)"))),
+    "argsort": (_COUNTED, _RANKS.format("i")),
+    **dict.fromkeys(
+        ("median", "quantile"),
+        (
+            _COUNTED,
+            _RANKS.format("X(i)")
+            .replace("-> (float(N) Y)", "-> (float(N) Y, m)")
+            .replace("\n}", "\n  m = Y(N/2)\n}"),
+        ),
+    ),
     "dropout": (
         "there are no random numbers: draw the mask with numpy or torch and pass it as an input",
         "def f(float(N) X, bool(N) keep) -> (Y) { Y(i) = keep(i) ? X(i) / 0.9 : 0.0 }",
@@ -167,6 +187,24 @@ def reduced_hint(name: str) -> str:
     return f"sum over `{name}` with `+=!`, or name a tensor or size of that spelling"
 
 
+# Names of reductions elsewhere, and the operators here.
+_REDUCTIONS = {
+    **dict.fromkeys(("add", "plus", "count"), "+=!"),
+    **dict.fromkeys(("mul", "times"), "*=!"),
+    **dict.fromkeys(("fmax", "maximum", "or"), "max=!"),
+    **dict.fromkeys(("fmin", "minimum", "and"), "min=!"),
+}
+
+
+def reduction_hint(name: str) -> str:
+    """For `name=!` in place of a reduction."""
+    if name in _REDUCTIONS:
+        return f"write `{_REDUCTIONS[name]}`; with `!` it starts from the identity"
+    if name in STATEMENTS or name in OTHERWISE:
+        return _idiom(name)
+    return "with `!` they start from the identity; what is none of them is several statements"
+
+
 def _idiom(name: str, slip: bool = False) -> str:
     """slip: somebody wrote something like the name."""
     meant, it = (f"did you mean `{name}`? ", "it") if slip else ("", f"`{name}`")
@@ -228,6 +266,36 @@ def unwritten_hint(name: str, in_loop: bool, by_step: bool) -> str:
         f"to keep all steps, declare it as an output with its shape:{every}\n"
         f"to keep one step, leave the step out and set it before the loop:{start}"
     )
+
+
+def recurrence_hint(name: str) -> str:
+    """For a statement that reads other elements of `name`, which it assigns itself."""
+    shown = _shown(name, "N T X f t")
+    example = block(
+        f"def f(float(T) X) -> (float(T) {shown}) {{\n"
+        f"  for t in T {{ {shown}(t) = (t > 0 ? {shown}(t-1) : 0.0) + X(t) }}\n"
+        "}"
+    )
+    return (
+        "a statement reads what was there before it, at all points; what goes on from one element "
+        f"to the next is a loop:{example}"
+    )
+
+
+RAGGED = (
+    "rows that differ in length are read, not written: reduce over them, pad them, or leave them "
+    "behind one another and say of each element in which row it is:"
+    + block(
+        "def reduced(float(T) X, int32(P) off) -> (Y) {\n"
+        "  Y(b) +=! X(t) where b in 0:P-1, t in off(b):off(b+1)\n"
+        "}\n"
+        "def padded(float(T) X, int32(P) off) -> (float(P-1,L) Y) {\n"
+        "  Y(b,l) = l < off(b+1) - off(b) ? X(off(b)+l) : 0.0\n"
+        "}\n"
+        "def flat(float(T) X, float(B) m, int32(T) row) -> (Y) { Y(t) = X(t) - m(row(t)) }"
+    )
+)
+"""For a left index variable whose range reads a tensor or uses another index."""
 
 
 def whole_tensor_hint(name: str) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> Program: ranges, shapes, and what must be checked when.
 
 Four steps, each in text order: `infer_walk` finds ranges and extents, `infer_bounds` proves
@@ -15,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
-from tcsym.frontend.idioms import accumulated_hint
+from tcsym.frontend.idioms import accumulated_hint, recurrence_hint
 from tcsym.frontend.infer_bounds import (
     Points,
     in_int32,
@@ -27,7 +28,7 @@ from tcsym.frontend.infer_bounds import (
 )
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
-from tcsym.frontend.infer_init import Access, Initialised, Place, Written
+from tcsym.frontend.infer_init import Access, Initialised, Place, Written, element_name
 from tcsym.frontend.infer_messages import (
     CONVERTED,
     NARROW,
@@ -38,9 +39,11 @@ from tcsym.frontend.infer_messages import (
 )
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
+from tcsym.frontend.positions import adding, position_if
 from tcsym.frontend.program import (
     Binary,
     Check,
+    Expr,
     For,
     Given,
     If,
@@ -52,9 +55,12 @@ from tcsym.frontend.program import (
     SizeParameter,
     Statement,
     Tensor,
+    is_fixed,
+    position_name,
 )
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge, var
+from tcsym.index.values import condition_substitute
 
 
 def infer(program: ResolvedProgram) -> Program:
@@ -124,14 +130,14 @@ class _Finish(Struct):
                     found.append(self.statement(node, written))
                     shape = self.extents.shape(node.statement.target)
                     written = written.after(node, shape, self.facts)
-                case Nest(loop, body, span):
+                case Nest(loop, body, span, places):
                     inner, inside = self.items(body, written)
-                    found.append(For(loop.variable, loop.lower, loop.upper, inner, span))
+                    found.append(For(loop.variable, loop.lower, loop.upper, inner, span, places))
                     written = written.leave(loop, inside, self.extents)
-                case Branch(condition, then, orelse, span):
+                case Branch(condition, then, orelse, span, place):
                     yes, after_yes = self.items(then, written)
                     no, after_no = self.items(orelse, written)
-                    found.append(If(condition, yes, no, span))
+                    found.append(If(condition, yes, no, span, place))
                     written = after_yes.either(after_no)
                 case Check():
                     self.report([node])
@@ -143,10 +149,11 @@ class _Finish(Struct):
         s = placed.statement
         one = _OneStatement(self, placed, written)
         shape = self.extents.shape(s.target)
-        found = [*placed.checks, *write_checks(placed, shape, self.facts)]
+        adds = adding(s.op, s.value, self.extents.tensors[s.target].dtype) if s.positions else None
+        found = [*placed.checks, *write_checks(placed, shape, adds, self.facts)]
         if not placed.defines:
             found += one.accumulation()
-        domain = tuple(one.position(r) for r in placed.domain)
+        domain = tuple(one.position(r, adds) for r in placed.domain)
         value = visit_reads(s.value, Path(), one.read, one.size_arithmetic)
         exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
         given = tuple(
@@ -224,9 +231,15 @@ class _OneStatement(Struct):
         if self.finish.extents.role(read.tensor) == "input":
             return read
         places = tuple(map(self.placed.known, read.subscripts))
-        checks, unwritten = self._init(read.tensor, places, points)
-        self.checks += [replace(c, span=read.span) for c in checks]
-        return read if unwritten is None else replace(read, unwritten=unwritten)
+        is_state = self.finish.initialised.is_state(read.tensor, self.placed.loops)
+        checks, unwritten = self._init(read.tensor, places, points, None in places and is_state)
+        s = self.placed.statement
+        is_moved = read.tensor == s.target and read.subscripts != s.subscripts
+        hint = recurrence_hint(plain(s.target)) if is_moved else ""
+        self.checks += [replace(c, span=read.span, hint=c.hint or hint) for c in checks]
+        if unwritten is None:
+            return read
+        return replace(read, unwritten=condition_substitute(unwritten, elements_read(read)))
 
     def size_arithmetic(self, e: Binary | IndexValue, path: Path) -> None:
         """What is computed of sizes alone in int32 fits it (E4)."""
@@ -237,11 +250,15 @@ class _OneStatement(Struct):
             message = f"`{plain_index(value)}` does not fit int32, the type of sizes"
             self.products.append(Check("size", condition, message, CONVERTED, span))
 
-    def position(self, r: Range) -> Range:
-        """The range with what is to be checked of the reads in a scattered subscript."""
+    def position(self, r: Range, adds: Expr | None) -> Range:
+        """The range with what is to be checked of the reads in a scattered subscript, which is
+        evaluated where its term adds something. A fixed one that `!` sets is everywhere."""
         if r.at is None or isinstance(r.at, Index):
             return r
-        return replace(r, at=visit_reads(r.at, Path(), self.read))
+        s = self.placed.statement
+        names = frozenset(v.name for v in s.variables if v.at is None)
+        at = r.at if s.initialise and is_fixed(r.at, names) else position_if(adds, r.at)
+        return replace(r, at=visit_reads(at, Path(), self.read))
 
     def accumulation(self) -> list[Check]:
         """Accumulating without `!` reads the old element at every executed point (B6), and where it
@@ -258,13 +275,13 @@ class _OneStatement(Struct):
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
 
     def _init(
-        self, tensor: str, places: Place, points: Points
+        self, tensor: str, places: Place, points: Points, by_position: bool = False
     ) -> tuple[list[Check], Condition | None]:
         """The check on sizes that `tensor` at `places` is written, or where it is not."""
         if self.written.covers(tensor, places):
             return [], None
         placed = self.placed
-        access = Access(tensor, places, points, placed.loops, placed.number)
+        access = Access(tensor, places, points, placed.loops, placed.number, by_position)
         missing = self.finish.initialised.missing(access)
         if missing.points is not None:
             return [], missing.points
@@ -273,6 +290,15 @@ class _OneStatement(Struct):
             message = f"it cannot be decided that `{plain(tensor)}` is written before it is read"
         condition = FALSE if missing.sizes is None else missing.sizes
         return ([] if condition == TRUE else [Check("init", condition, message)]), None
+
+
+def elements_read(read: Read) -> dict[str, Index]:
+    """Of the names of elements: what a subscript says, or its name as a position that data know."""
+    found: dict[str, Index] = {}
+    for d, e in enumerate(read.subscripts):
+        known = sum(not isinstance(x, Index) for x in read.subscripts[:d])
+        found[element_name(d)] = e if isinstance(e, Index) else var(position_name(known))
+    return found
 
 
 # ---- the header

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accesses of a placed statement -> proofs, checks on sizes, or checks in the kernel (B3, E6).
 
 Per subscript, cheapest first: the worst case over the ranges or a guard proves it; over a box the
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tcsym.frontend.affine import as_index
+from tcsym.frontend.affine import Meanings, as_index
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
     Interval,
@@ -25,7 +26,7 @@ from tcsym.frontend.infer_forms import (
 from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
-from tcsym.frontend.program import Binary, Check, Given, IndexValue
+from tcsym.frontend.program import Binary, Check, Expr, Given, IndexValue
 from tcsym.index.expr import (
     FALSE,
     TRUE,
@@ -199,23 +200,27 @@ def read_bounds(
     return conditions, tuple(checked)
 
 
-def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[Check]:
-    """All elements written must exist.
+def write_checks(
+    placed: Placed, shape: Sequence[Index], adds: Expr | None, facts: Facts
+) -> list[Check]:
+    """All elements written must exist; scattered ones where `adds` holds, as far as it is affine.
 
     A fixed position that isl cannot follow is held to what surely is enough: its worst case over
     the loops, or what isl knows of it.
     """
     s = placed.statement
     left = points_of(placed, Path(), left_only=placed.defines)
-    all_points = points_of(placed, Path())
     positions = {var(v.name): v.at for v in s.positions}
+    guarded = Path() if adds is None else Path(Path().where(Meanings().of(adds), True).condition)
+    all_points = points_of(placed, guarded)
     found = []
     for d, (e, extent) in enumerate(zip(s.subscripts, shape, strict=True)):
         at = positions.get(e, e)
         if not isinstance(at, Index):
             continue  # the kernel checks it
-        points, e = (left if at is e else all_points), at
-        condition = within(e, extent, points, Path(), facts)
+        points, path = (left, Path()) if at is e else (all_points, guarded)
+        e = at
+        condition = within(e, extent, points, path, facts)
         if condition is None:
             inside = all_of(_surely(side, points, facts) for side in (e, extent - 1 - e))
             condition = facts.decide(inside)

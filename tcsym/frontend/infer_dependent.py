@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges whose ends use other index variables -> what they mean for the rest (LANGUAGE F2, F3).
 
 For inference an index with such a range is replaced by its worst end, where that is affine; then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extents of tensors as statements make them known, in text order (LANGUAGE B13).
 
 Per dimension: the declared size; else the upper bound of the first statement with an index

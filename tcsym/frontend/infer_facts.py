@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions on sizes -> always true, always false, or a check: proofs for all sizes.
 
 Three steps, cheapest first: affine reasoning (`infer_forms`), evaluation at a few sizes (one that

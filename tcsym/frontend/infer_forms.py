@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions as affine forms: worst cases over ranges, and quick proofs of `e >= 0`.
 
 Sizes are never negative, so a sum of sizes with coefficients >= 0 is >= 0, and for an affine `e`

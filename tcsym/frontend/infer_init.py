@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which elements are written before each read: proofs, conditions on sizes or per point.
 
 Two levels. `Written` is what plain reading of the text shows: whole tensors and slabs at a fixed
@@ -55,6 +56,8 @@ class Written(Struct, frozen=True):
 
     def covers(self, tensor: str, subscripts: Place) -> bool:
         """True if every element of `tensor` at `subscripts` (within its extents) is written."""
+        if (tensor, (None,) * len(subscripts)) in self.slabs:
+            return True
         return any(
             name == tensor
             and all(s is None or s == e for s, e in zip(slab, subscripts, strict=True))
@@ -118,20 +121,25 @@ def _sweeps(e: Index, loop: Interval, extent: Index, facts: Facts) -> bool:
 
 
 class Access(Struct, frozen=True):
-    """A read of `tensor`; a subscript None reaches the whole dimension (a gather)."""
+    """A read of `tensor`; a subscript None reaches the whole dimension (a gather).
+
+    by_position: it is to be known of each position in such a dimension.
+    """
 
     tensor: str
     subscripts: Place
     points: Points
     loops: tuple[Interval, ...] = ()
     number: int | None = None  # of its statement; None: after the whole program
+    by_position: bool = False
 
 
 class Missing(Struct, frozen=True):
     """Where an access meets elements that were not written.
 
     `sizes`: the condition under which there is no such point. `points`: where they are, over index
-    variables and sizes. Both None if isl cannot express the program's positions.
+    variables and sizes, and positions by `element_name`. Both None if isl cannot express the
+    program's positions.
     """
 
     sizes: Condition | None
@@ -152,6 +160,12 @@ class Initialised(Struct, frozen=True):
             if p.surely_writes:
                 found[p.statement.target] = (*found.get(p.statement.target, ()), p)
         return Initialised(found, extents, facts)
+
+    def is_state(self, tensor: str, loops: Sequence[Interval]) -> bool:
+        """True if a loop around an access writes the tensor."""
+        around = {i.variable for i in loops}
+        definitions = self.definitions.get(tensor, ())
+        return any(i.variable in around for w in definitions for i in w.loops)
 
     def missing(self, access: Access) -> Missing:
         """The exact analysis of one access."""
@@ -196,9 +210,10 @@ class Initialised(Struct, frozen=True):
             return Missing(TRUE)
         if not exact:
             return Missing(None)
-        if not access.points.by_data and affine:
+        if not access.points.by_data and affine and not access.by_position:
             return Missing(self.facts.simplify(self.facts.size_set().subtract(left.params())))
         # executed points are some of those in `left`: exact at each of them, not over the sizes
+        points += len(elements) if access.by_position else 0
         at, among = (
             s.project_out(isl.dim_type.set, points, len(names) - points) for s in (left, everything)
         )
@@ -210,6 +225,11 @@ def _with_names(c: Condition, called: Mapping[Atom, Index]) -> Condition:
     return map_condition(c, lambda e: map_atoms(e, called.get)) if called else c
 
 
+def element_name(d: int) -> str:
+    """Stands for the position in a dimension that is reached as a whole."""
+    return f"{d}'"
+
+
 def _named_elements(
     access: Access, shape: Sequence[Index]
 ) -> tuple[list[Index], list[str], Condition]:
@@ -219,8 +239,8 @@ def _named_elements(
         if e is not None:
             target.append(e)
             continue
-        x = var(f"{d}'")
-        fresh.append(f"{d}'")
+        x = var(element_name(d))
+        fresh.append(element_name(d))
         target.append(x)
         inside += [ge(x, 0), lt(x, extent)]
     return target, fresh, all_of(inside)

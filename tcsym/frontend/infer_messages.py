@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and expressions in messages of range and shape inference, as the user wrote them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> its reads, each with the guards under which it happens (LANGUAGE C7, E5).
 
 One traversal, `visit_reads`, both finds the reads and rebuilds the expression with what the
@@ -7,27 +8,24 @@ visitor returns, so that analysis and annotation cannot disagree about guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import assert_never
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, field
 
-from tcsym.frontend.affine import as_condition, implied_condition
+from tcsym.frontend.affine import Meaning, Meanings
 from tcsym.frontend.program import (
     Binary,
     Call,
-    Cast,
-    Compare,
-    Const,
     Expr,
     IndexValue,
     Read,
     Select,
-    Unary,
-    rebuilt,
+    children,
+    rewritten,
+    with_children,
 )
-from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
+from tcsym.index.expr import TRUE, Condition, Index, IsZero, NonNegative, all_of, ge
 from tcsym.index.values import Values, conjuncts, substitute
+from tcsym.trees import fold
 
 
 class Path(Struct, frozen=True):
@@ -36,13 +34,10 @@ class Path(Struct, frozen=True):
     condition: Condition = TRUE
     by_data: bool = False
 
-    def where(self, guard: Expr, holds: bool) -> Path:
-        """The path into the arm that is taken where `guard` is `holds`."""
-        whole = as_condition(guard)
-        known = implied_condition(guard, holds)
-        if not is_exact_in_int32(known):
-            known, whole = TRUE, None
-        return Path(all_of((self.condition, known)), self.by_data or whole is None)
+    def where(self, guard: Meaning, holds: bool) -> Path:
+        """The path into the arm that is taken where a condition of this meaning is `holds`."""
+        condition = all_of((self.condition, guard.known(holds)))
+        return Path(condition, self.by_data or guard.whole is None)
 
     def implies(self, e: Index) -> bool:
         """True if a comparison among the guards differs from `e >= 0` by a constant >= 0."""
@@ -59,25 +54,6 @@ class Path(Struct, frozen=True):
         return False
 
 
-# A kernel evaluates guards in int32 (LANGUAGE E4), an `Index` is exact. The two agree as long as no
-# intermediate value reaches 2**31: with coefficients that add up to at most 64, only extents above
-# 2**25 along one dimension could tell them apart. Other guards are treated as depending on data.
-_COEFFICIENTS, _CONSTANT = 64, 1 << 30
-
-
-def is_exact_in_int32(c: Condition) -> bool:
-    match c:
-        case NonNegative(e) | IsZero(e):
-            small = sum(abs(k) for _, k in e.terms) <= _COEFFICIENTS
-            return small and abs(e.constant) <= _CONSTANT
-        case Not(inner):
-            return is_exact_in_int32(inner)
-        case All(cs) | Any_(cs):
-            return all(is_exact_in_int32(x) for x in cs)
-        case _:
-            assert_never(c)
-
-
 Visit = Callable[[Read, Path], Read]
 Note = Callable[[Binary | IndexValue, Path], None]
 
@@ -85,38 +61,40 @@ Note = Callable[[Binary | IndexValue, Path], None]
 def visit_reads(e: Expr, path: Path, visit: Visit, note: Note = lambda e, path: None) -> Expr:
     """`e` with each read, outer ones first, replaced by what `visit` makes of it. note: is told of
     arithmetic, inner operations first."""
+    visits = _Visits(visit, note)
+    return fold(_Visited(e, path), visits.below, visits.rebuilt)
 
-    def visited(x: Expr, path: Path = path) -> Expr:
-        return visit_reads(x, path, visit, note)
 
-    match e:
-        case Const():
-            return e
-        case IndexValue():
-            note(e, path)
-            return e
-        case Read():
-            seen = visit(e, path)
-            inner = tuple(s if isinstance(s, Index) else visited(s) for s in seen.subscripts)
-            return replace(seen, subscripts=inner)
-        case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=visited(x))
-        case Binary(op, a, b, _):
-            left = visited(a)
-            beyond = path.where(a, op == "and") if op in ("and", "or") else path
-            right = visited(b, beyond)
-            note(e, path)
-            return replace(e, left=left, right=right)
-        case Compare(_, a, b):
-            return replace(e, left=visited(a), right=visited(b))
-        case Select(c, a, b, _):
-            condition, then = visited(c), visited(a, path.where(c, True))
-            orelse = visited(b, path.where(c, False))
-            return replace(e, condition=condition, then=then, orelse=orelse)
-        case Call(_, args):
-            return replace(e, args=tuple(visited(x) for x in args))
-        case _:
-            assert_never(e)
+class _Visited(Struct):
+    """A part on its path; what `visit` has made of it, once its own parts are visited."""
+
+    e: Expr
+    path: Path
+
+
+class _Visits(Struct):
+    visit: Visit
+    note: Note
+    meanings: Meanings = field(default_factory=Meanings)
+
+    def below(self, v: _Visited) -> list[_Visited]:
+        if isinstance(v.e, Read):
+            v.e = self.visit(v.e, v.path)
+        paths = [v.path, v.path, v.path]
+        match v.e:
+            case Binary("and" | "or" as op, a):
+                paths[1] = v.path.where(self.meanings.of(a), op == "and")
+            case Select(c):
+                meaning = self.meanings.of(c)
+                paths[1:] = (v.path.where(meaning, holds) for holds in (True, False))
+            case Read() | Call():
+                return [_Visited(x, v.path) for x in children(v.e)]
+        return list(map(_Visited, children(v.e), paths))
+
+    def rebuilt(self, v: _Visited, parts: list[Expr]) -> Expr:
+        if isinstance(v.e, Binary | IndexValue):
+            self.note(v.e, v.path)
+        return with_children(v.e, parts)
 
 
 def guarded_reads(exprs: tuple[Expr, ...]) -> Iterator[tuple[Read, Path]]:
@@ -134,7 +112,7 @@ def guarded_reads(exprs: tuple[Expr, ...]) -> Iterator[tuple[Read, Path]]:
 
 def substitute_expr(e: Expr, values: Values) -> Expr:
     """`e` with variables replaced in all subscripts and index values."""
-    return rebuilt(e, lambda x: substitute_expr(x, values), lambda i: substitute(i, values))
+    return rewritten(e, lambda x, _: x, lambda i: substitute(i, values))
 
 
 def nonempty(lower: Index, upper: Index) -> Condition:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accesses of one statement -> the ranges of its index variables, in rounds (LANGUAGE A20, A21).
 
 Each subscript `e` over an extent `E` demands e >= 0 and E - 1 - e >= 0. In a round, every demand

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved program -> placed statements: ranges and extents found in text order.
 
 A placed statement knows its domain, its enclosing loops and conditions, and its place in the text:
@@ -89,6 +90,7 @@ class Nest(Struct, frozen=True):
     loop: Interval
     body: tuple[Node, ...]
     span: Span
+    places: tuple[Span, ...]
 
 
 class Branch(Struct, frozen=True):
@@ -96,6 +98,7 @@ class Branch(Struct, frozen=True):
     then: tuple[Node, ...]
     orelse: tuple[Node, ...]
     span: Span
+    place: Span
 
 
 Node = Placed | Nest | Branch | Check
@@ -189,7 +192,7 @@ class _Walk(Struct):
         renamed = at.renamed if name == item.variable else {**at.renamed, item.variable: var(name)}
         loop = Interval(name, substitute(item.lower, values), substitute(item.upper, values))
         inner = replace(at, loops=(*at.loops, loop), renamed=renamed)
-        return Nest(loop, self.items(item.body, inner), item.span)
+        return Nest(loop, self.items(item.body, inner), item.span, item.places)
 
     def fresh(self, name: str) -> str:
         """`name` for the first loop that uses it, then name_1, name_2, …"""
@@ -204,7 +207,7 @@ class _Walk(Struct):
         condition = condition_substitute(item.condition, self.values(at))
         then = self.items(item.then, replace(at, conditions=(*at.conditions, condition)))
         other = replace(at, conditions=(*at.conditions, negate(condition)))
-        return Branch(condition, then, self.items(item.orelse, other), item.span)
+        return Branch(condition, then, self.items(item.orelse, other), item.span, item.place)
 
     # ---- calls
 
@@ -257,7 +260,7 @@ class _Walk(Struct):
         fixed = self.extents.meet_write(s, ranges.intervals)
         checks += self.size_checks(s, ranges.intervals, fixed)
         domain = tuple(
-            Range(i.variable, i.lower, i.upper, v.reduced, v.at)
+            Range(i.variable, i.lower, i.upper, v.reduced, v.at, v.places)
             for i, v in zip(ranges.intervals, s.variables, strict=True)
         )
         placed = Placed(self.n_statements, s, domain, at.loops, at.conditions, tuple(checks))

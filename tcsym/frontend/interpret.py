@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, inputs and sizes -> outputs, with numpy: the oracle for all compiled code.
 
 Slow and obviously right. Statements run in text order, `for` loops in Python, each statement
@@ -8,7 +9,6 @@ every element. Reductions of floats accumulate one type wider than the target an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tcsym.frontend.interpret_expressions import Memory, evaluate
+from tcsym.frontend.interpret_expressions import Memory, Watch, evaluate
 from tcsym.frontend.interpret_points import (
     INT64_LIMIT,
     Array,
@@ -34,7 +34,9 @@ from tcsym.frontend.interpret_values import (
     identity,
     stored,
 )
+from tcsym.frontend.positions import adding, position_parts
 from tcsym.frontend.program import (
+    MOST_GIVEN,
     Expr,
     For,
     If,
@@ -43,7 +45,10 @@ from tcsym.frontend.program import (
     Range,
     Statement,
     Tensor,
+    far_end,
     is_fixed,
+    reads,
+    statements,
 )
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate as index_value
@@ -54,19 +59,22 @@ Bindings = Mapping[str, int]
 
 
 def interpret(
-    program: Program, inputs: Mapping[str, NDArray[Any]], sizes: Bindings
+    program: Program,
+    inputs: Mapping[str, NDArray[Any]],
+    sizes: Bindings,
+    watch: Watch | None = None,
 ) -> dict[str, NDArray[Any]]:
     """New arrays for all outputs, in declaration order, and what becomes of those updated in place.
 
     `inputs` have the declared types and ranks and the shapes that `sizes` (complete) give, with
-    any strides.
+    any strides. watch: is told of what it does.
     Raises the TCError of the first check of the call that fails, or of the first element read or
     written wrongly.
     """
     with np.errstate(all="ignore"):
         updated = {t.name: inputs[t.name].copy() for t in program.inouts}
         written = {name: np.ones(x.shape, dtype=np.bool_) for name, x in updated.items()}
-        memory = Memory(program, {**inputs, **updated}, written)
+        memory = Memory(program, {**inputs, **updated}, written, watch=watch)
         _check_sizes(program, sizes, memory)
         for tensor in program.tensors:
             if tensor.role in ("output", "temporary"):
@@ -91,7 +99,7 @@ def _allocate(tensor: Tensor, sizes: Bindings, memory: Memory) -> None:
     if any(extent < 0 for extent in shape):
         message = f"`{tensor.name}` has a negative size: {shape}"
         raise memory.error("size", message, tensor.span)
-    if max((*shape, math.prod(shape) * tensor.dtype.bytes)) > INT64_LIMIT:
+    if not tensor.dtype.holds_all(shape):
         raise memory.error("size", f"`{tensor.name}` is too large: {shape}", tensor.span)
     memory.values[tensor.name] = np.zeros(shape, dtype=tensor.dtype.numpy)
     memory.written[tensor.name] = np.zeros(shape, dtype=np.bool_)
@@ -104,8 +112,10 @@ def _run(items: tuple[Item, ...], values: Bindings, memory: Memory) -> None:
             case Statement():
                 _execute(item, values, memory)
             case For(variable, lower, upper, body):
+                states = memory.states.union(s.target for s in statements(body))
+                inside = replace(memory, states=states)
                 for t in range(index_value(lower, values), index_value(upper, values)):
-                    _run(body, {**values, variable: t}, memory)
+                    _run(body, {**values, variable: t}, inside)
             case If(condition, then, orelse):
                 _run(then if holds(condition, values) else orelse, values, memory)
             case _:
@@ -129,6 +139,14 @@ class _Image(Struct, frozen=True):
     def shape(self) -> tuple[int, ...]:
         return tuple(extent for _, _, extent in self.axes)
 
+    def elements(self, points: Points) -> tuple[Array, ...]:
+        """Subscripts of the target at each point."""
+        variables = iter([points.variables[name] for name, _, _ in self.axes])
+        return tuple(
+            next(variables) if isinstance(p, slice) else np.full(points.count, p, dtype=np.int64)
+            for p in self.place
+        )
+
     def positions(self, points: Points) -> Array:
         """Row-major position in the box at each point."""
         position: Array = np.zeros(points.count, dtype=np.int64)
@@ -149,10 +167,17 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
     unchecked = replace(
         memory, written={}
     )  # `exists` needs its elements to exist, not to be written
+    adds = adding(s.op, s.value, dtype) if s.scattered else None
+    if memory.watch is not None:
+        memory.watch.statement(s, image.place, memory)
     for points in _domain_points(s, ranges, values, memory):
-        points = _with_positions(s, points, memory)
         for e in s.exists:
             evaluate(e, points, unchecked)
+        if adds is not None:
+            points = points.where(evaluate(adds, points, memory))
+        points = _with_positions(s, points, memory)
+        if memory.watch is not None:
+            memory.watch.points(s, image.elements(points), points, memory)
         value = evaluate(s.value, points, memory)
         if s.op == "=":
             flat[image.positions(points)] = value
@@ -182,6 +207,9 @@ def _inner_points(
     for g in s.given:
         if g.name in r.lower.variables() | r.upper.variables():
             value = evaluate(g.value, points, memory)
+            if (np.abs(value.astype(object)) > MOST_GIVEN).any():
+                read = reads(g.value)[0]
+                raise memory.error("bounds", far_end(read.tensor), read.span)
             points = replace(points, variables={**points.variables, g.name: value})
     try:
         for found in ranged_points(points, r.variable, r.lower, r.upper, INT64_LIMIT):
@@ -254,7 +282,9 @@ def _with_positions(s: Statement, points: Points, memory: Memory) -> Points:
 
 
 def _at(at: Index | Expr, points: Points, memory: Memory) -> Array:
-    return index_at(at, points) if isinstance(at, Index) else evaluate(at, points, memory)
+    """Of points that have a position."""
+    _, place = position_parts(at)
+    return index_at(place, points) if isinstance(place, Index) else evaluate(place, points, memory)
 
 
 def _variable(subscript: Index) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expression at a list of points -> array of values, reading tensors with every check.
 
 The checks here are the interpreter's own: each read verifies each subscript and that the element
@@ -7,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import numpy as np
 from msgspec import Struct
@@ -34,6 +35,7 @@ from tcsym.frontend.program import (
     Program,
     Read,
     Select,
+    Statement,
     Unary,
     reads,
 )
@@ -43,12 +45,36 @@ from tcsym.types import DType
 _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"
 
 
+class Watch(Protocol):
+    """Is told of what a run does (`accesses`)."""
+
+    def statement(self, s: Statement, place: tuple[slice | int, ...], memory: Memory) -> None:
+        """It begins to run, and will write the box `place` of its target."""
+
+    def points(
+        self, s: Statement, target: tuple[Array, ...], points: Points, memory: Memory
+    ) -> None:
+        """Points of it, which write these elements of its target; memory: before it."""
+
+    def read(self, e: Read, points: Points, position: tuple[Array, ...]) -> None:
+        """A read that is evaluated."""
+
+    def left_out(self, e: Expr, points: Points, memory: Memory) -> None:
+        """An arm, or the second operand of `&&` and `||`, that these points do not evaluate."""
+
+
 class Memory(Struct, frozen=True):
-    """Tensors of one run. `written` marks the elements that have a value (inputs are not in it)."""
+    """Tensors of one run. `written` marks the elements that have a value (inputs are not in it).
+
+    states: what the loops that run now write. watch: is told of statements. log: of reads.
+    """
 
     program: Program
     values: dict[str, Array]
     written: dict[str, Array]
+    states: frozenset[str] = frozenset()
+    watch: Watch | None = None
+    log: Watch | None = None
 
     def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
         source, filename = self.program.source, self.program.filename
@@ -114,6 +140,8 @@ def _binary(e: Binary, points: Points, memory: Memory) -> Array:
 def _connective(node: Binary, left: Array, points: Points, memory: Memory) -> Array:
     undecided = left if node.op == "and" else ~left
     value = left.copy()
+    if memory.log is not None and not undecided.all():
+        memory.log.left_out(node.right, points.where(~undecided), memory)
     if undecided.any():
         value[undecided] = evaluate(node.right, points.where(undecided), memory)
     return value
@@ -128,6 +156,9 @@ def _exact(node: Binary, a: Array, b: Array, memory: Memory) -> Array:
 
 def _select(e: Select, points: Points, memory: Memory) -> Array:
     chosen = evaluate(e.condition, points, memory)
+    if memory.log is not None:
+        memory.log.left_out(e.then, points.where(~chosen), memory)
+        memory.log.left_out(e.orelse, points.where(chosen), memory)
     if chosen.all():
         return evaluate(e.then, points, memory)
     if not chosen.any():
@@ -148,6 +179,8 @@ def _read(e: Read, points: Points, memory: Memory) -> Array:
     )
     if e.tensor in memory.written and points.count:
         _require_written(e, position, memory)
+    if memory.log is not None:
+        memory.log.read(e, points, position)
     if not position:
         return np.full(points.count, tensor[()]).astype(held_in(e.dtype))
     return tensor[position].astype(held_in(e.dtype))
@@ -169,10 +202,10 @@ def _subscript(e: Read, axis: int, extent: int, points: Points, memory: Memory) 
 
 
 def _require_written(e: Read, position: tuple[Array, ...], memory: Memory) -> None:
-    """A subscript that reads a tensor stands for its whole dimension (LANGUAGE E6)."""
-    gathered = tuple(
-        axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)
-    )
+    """A subscript that reads a tensor stands for its whole dimension, but for states in their own
+    loops (LANGUAGE E6)."""
+    data = [axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)]
+    gathered = () if e.tensor in memory.states else tuple(data)
     written = memory.written[e.tensor]
     written = np.asarray(written.all(axis=gathered)) if gathered else written
     fixed = tuple(p for axis, p in enumerate(position) if axis not in gathered)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The built-in functions of the language on arrays (LANGUAGE A18), with C99 and CUDA meanings.
 
 Each is computed in float64; a float32 (or half) result is rounded once. Values outside a domain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Box of index variables -> lists of points, and exact index expressions evaluated at them.
 
 A statement's domain is walked in row-major order in chunks; a `Points` holds one chunk, or that

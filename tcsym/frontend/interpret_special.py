@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Special functions in float64 that numpy and `math` lack: erf family, Bessel, sin and cos of pi x.
 
 About 1e-13 relative (Bessel J and Y near their zeros: absolute). Formula numbers are those of

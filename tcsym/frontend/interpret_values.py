@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element values as numpy arrays: conversions, arithmetic, comparison, reduction.
 
 LANGUAGE B5, B7-B9, E2, E3. Values of half and bfloat16 are held in float32 (intermediates may be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tokens -> the same tokens: limits of the text and reserved words on the left (LANGUAGE E9).
 
 Runs between lexer and parser, so that the first offence in text order is reported. What a token

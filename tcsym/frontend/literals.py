@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Literals -> constants of the type they take (LANGUAGE B7, E1).
 
 A literal is a number, `INFINITY` or `NAN`, with an optional prefix `-` and parentheses. Only it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same with names that can be written; and names that are not taken yet."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.frontend.builtins import ARITY
+from tcsym.builtins import ARITY
 from tcsym.frontend.program import For, If, Item, Program, statements
 from tcsym.frontend.rename import Renaming
 from tcsym.types import NAMES

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> syntax tree, by lark and the LALR grammar in grammar.lark; syntax errors in plain words.
 
 The tree is built while parsing (`build.TreeBuilder`), without recursion, so nesting costs no stack.
@@ -69,7 +70,8 @@ def _token_error(token: Token, expected: set[str], text: str) -> TCSyntaxError:
     found = "end of input" if at_end else _found(token)
     before = "" if at_end else text[: token.start_pos].rstrip()
     hint = FILE_HINT.format(text.strip()) if is_file_name(text) else ""
-    hint = hint or token_hint(token, before, expected)
+    behind = "" if at_end else text[token.end_pos :].lstrip()
+    hint = hint or token_hint(token, before, behind, expected)
     return TCSyntaxError(
         f"unexpected {found}, expected {_expected(expected)}", span=span, hint=hint
     )

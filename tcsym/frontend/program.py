@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The typed program: what the front end hands to the interpreter and to the compiler.
 
 Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s,
@@ -11,6 +12,7 @@ in subscripts, bounds and conditions is exact (`Index`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, assert_never
 
 from msgspec import Struct
@@ -18,7 +20,8 @@ from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index.expr import Condition, Index
-from tcsym.keyed import Keyed, are_equal, key_fields
+from tcsym.keyed import Keyed, key_fields
+from tcsym.trees import fold, preorder
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.
@@ -45,8 +48,11 @@ class Read(Keyed, frozen=True):
     int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at
     every executed point; unchecked dimensions are proved, or covered by `Program.checks`.
     `unwritten`, if given, holds at the points where the element was not written before: reading
-    there is an `init` error.
+    there is an `init` error. What a subscript that is no `Index` gives is `position_name` in it.
+    `places`: spans of the subscripts.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "places")
 
     tensor: str
     subscripts: tuple[Index | Expr, ...]
@@ -54,6 +60,16 @@ class Read(Keyed, frozen=True):
     checked: tuple[bool, ...] = ()
     unwritten: Condition | None = None
     span: Span = NOWHERE
+    places: tuple[Span, ...] = ()
+
+
+def position_name(k: int) -> str:
+    """Stands for what the k-th of the subscripts gives that are no `Index`."""
+    return f'{k}"'
+
+
+def is_position_name(name: str) -> bool:
+    return name.endswith('"')
 
 
 class Cast(Keyed, frozen=True):
@@ -68,7 +84,9 @@ class Cast(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-class Unary(Struct, frozen=True):
+class Unary(Keyed, frozen=True):
+    aside: ClassVar[tuple[str, ...]] = ()
+
     op: Literal["neg", "not"]
     operand: Expr
     dtype: DType
@@ -95,19 +113,23 @@ class Binary(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-class Compare(Struct, frozen=True):
-    """bool. Operands have one type, or are integers of any two types, compared by value."""
+class Compare(Keyed, frozen=True):
+    """bool. Operands have one type, or are integers of any two types, compared by value: those of
+    index expressions of int64 are integers of mathematics (LANGUAGE E4)."""
 
     op: Literal["lt", "le", "gt", "ge", "eq", "ne"]
     left: Expr
     right: Expr
+    span: Span = NOWHERE
 
 
-class Select(Struct, frozen=True):
+class Select(Keyed, frozen=True):
     """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated.
 
     `eager`: a pass has proved that both arms may be evaluated wherever the statement runs.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ()
 
     condition: Expr
     then: Expr
@@ -116,8 +138,10 @@ class Select(Struct, frozen=True):
     eager: bool = False
 
 
-class Call(Struct, frozen=True):
+class Call(Keyed, frozen=True):
     """A built-in on arguments of type `dtype` (a floating type), giving `dtype`."""
+
+    aside: ClassVar[tuple[str, ...]] = ()
 
     function: str
     args: tuple[Expr, ...]
@@ -134,7 +158,7 @@ def dtype_of(e: Expr) -> DType:
 # ---- statements
 
 
-class Range(Struct, frozen=True):
+class Range(Keyed, frozen=True):
     """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
 
     Those of a reduction variable also over left index variables, reduction variables that stand
@@ -142,18 +166,28 @@ class Range(Struct, frozen=True):
     does not occur on the left. `at`: the variable stands for a scattered left subscript (LANGUAGE
     F4), over the whole dimension, and a point runs only where it equals this: an affine `Index`,
     proved or covered by checks to lie inside, or an int64 expression that reads tensors, which the
-    kernel checks to lie inside.
+    kernel checks to lie inside; or a choice of such a one or `NO_POSITION`: then the point does not
+    run (`positions`). `places`: spans of the ends, or of the position.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("places",)
 
     variable: str
     lower: Index
     upper: Index
     reduced: bool
     at: Index | Expr | None = None
+    places: tuple[Span, ...] = ()
+
+
+NO_POSITION = Const(1 << 63, DType.INT64)  # beyond int64, so that no text can say it
+MOST_GIVEN = 1 << 40
+ROOM = 1 << 48  # of formulas in usual code (runtime.limits): those of given ends are below it
 
 
 class Given(Struct, frozen=True):
-    """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64.
+    """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64
+    of at most the magnitude MOST_GIVEN: no tensor has as many elements, and formulas have room.
 
     Its reads have subscripts over sizes, loop variables and left index variables; it varies with
     these and with the index variables that stand in `value` beside them.
@@ -165,6 +199,11 @@ class Given(Struct, frozen=True):
     def variables(self) -> frozenset[str]:
         """What the value varies with, sizes too."""
         return variables_of(self.value)
+
+
+def far_end(tensor: str) -> str:
+    """What is wrong with a larger one."""
+    return f"the end of a range that is read from `{tensor}` is beyond 2**40"
 
 
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]
@@ -234,20 +273,29 @@ class Statement(Keyed, frozen=True):
 
 
 class For(Keyed, frozen=True):
-    """Ordered iterations lower <= variable < upper. Loop variables are unique in the program."""
+    """Ordered iterations lower <= variable < upper. Loop variables are unique in the program.
+    `places`: spans of the ends."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "places")
 
     variable: str
     lower: Index
     upper: Index
     body: tuple[Item, ...]
     span: Span = NOWHERE
+    places: tuple[Span, ...] = ()
 
 
 class If(Keyed, frozen=True):
+    """`place`: span of the condition."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "place")
+
     condition: Condition
     then: tuple[Item, ...]
     orelse: tuple[Item, ...] = ()
     span: Span = NOWHERE
+    place: Span = NOWHERE
 
 
 Item = Statement | For | If
@@ -320,7 +368,7 @@ def in_order(tensors: Sequence[T], sizes: Sequence[S]) -> tuple[T | S, ...]:
     return tuple(found)
 
 
-class Program(Keyed, frozen=True):
+class Program(Keyed, frozen=True, dict=True):
     """One def, ready to run.
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only,
@@ -348,20 +396,15 @@ class Program(Keyed, frozen=True):
     size_parameters: tuple[SizeParameter, ...] = ()
     constants: tuple[str, ...] = ()
 
-    # Trees may be deeper than Python can hash, compare and print.
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.sizes, self.free_sizes, self.tensors))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and (self is other or are_equal(self, other))
-
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # trees may be deeper than Python can print
         head = f"name={self.name!r}, sizes={self.sizes!r}, free_sizes={self.free_sizes!r}"
         return f"Program({head}, tensors={self.tensors!r})"
 
     def tensor(self, name: str) -> Tensor:
-        return next(t for t in self.tensors if t.name == name)
+        named: dict[str, Tensor] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {t.name: t for t in self.tensors}
+        return named[name]
 
     def by_role(self, *roles: Role) -> tuple[Tensor, ...]:
         return tuple(t for t in self.tensors if t.role in roles)
@@ -398,6 +441,10 @@ class Program(Keyed, frozen=True):
 # ---- traversal
 
 
+def same_index(i: Index) -> Index:
+    return i
+
+
 def children(e: Expr) -> tuple[Expr, ...]:
     """Direct subexpressions; for a read, its data-dependent subscripts."""
     match e:
@@ -418,34 +465,61 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def rebuilt(
-    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
+    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = same_index
 ) -> Expr:
     """`e` with `f` applied to its direct parts, and `of_index` to its index expressions."""
+    return with_children(e, [f(x) for x in children(e)], of_index)
+
+
+def with_children(
+    e: Expr, parts: Sequence[Expr], of_index: Callable[[Index], Index] = same_index
+) -> Expr:
+    """`e` with other direct parts, as `children` has them, and `of_index` of its index expressions;
+    itself if nothing changes."""
     match e:
         case Const():
             return e
         case IndexValue(i, _):
-            return replace(e, index=of_index(i))
+            new = of_index(i)
+            return e if new is i else replace(e, index=new)
         case Read(_, subscripts):
-            parts = [of_index(s) if isinstance(s, Index) else f(s) for s in subscripts]
-            return replace(e, subscripts=tuple(parts))
+            others = iter(parts)
+            made = [of_index(s) if isinstance(s, Index) else next(others) for s in subscripts]
+            return e if all(map(is_, made, subscripts)) else replace(e, subscripts=tuple(made))
         case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=f(x))
+            return e if parts[0] is x else replace(e, operand=parts[0])
         case Binary(_, a, b) | Compare(_, a, b):
-            return replace(e, left=f(a), right=f(b))
+            left, right = parts
+            return e if left is a and right is b else replace(e, left=left, right=right)
         case Select(c, a, b):
-            return replace(e, condition=f(c), then=f(a), orelse=f(b))
+            condition, then, orelse = parts
+            if condition is c and then is a and orelse is b:
+                return e
+            return replace(e, condition=condition, then=then, orelse=orelse)
         case Call(_, args):
-            return replace(e, args=tuple([f(x) for x in args]))
+            return e if all(map(is_, parts, args)) else replace(e, args=tuple(parts))
         case _:
             assert_never(e)
 
 
+def rewritten(
+    e: Expr,
+    change: Callable[[Expr, Expr], Expr],
+    of_index: Callable[[Index], Index] = same_index,
+    below: Callable[[Expr], Sequence[Expr]] = children,
+) -> Expr:
+    """`e` with each expression in it, inner ones first, replaced by what `change` has for it: of
+    what it is made of by now, and of what it was. below: `children`, or () where those stay."""
+
+    def value(x: Expr, parts: list[Expr]) -> Expr:
+        return change(with_children(x, parts or children(x), of_index), x)
+
+    return fold(e, below, value)
+
+
 def subexpressions(e: Expr) -> Iterator[Expr]:
     """`e` and all below it, parents first."""
-    yield e
-    for child in children(e):
-        yield from subexpressions(child)
+    return preorder(e, children)
 
 
 def reads(e: Expr) -> tuple[Read, ...]:
@@ -455,6 +529,8 @@ def reads(e: Expr) -> tuple[Read, ...]:
 def is_fixed(at: Index | Expr, variables: frozenset[str]) -> bool:
     """True for a position that reads tensors without dimensions only, and none of the index
     `variables`."""
+    if isinstance(at, Select) and at.orelse == NO_POSITION:
+        return False
     plain = isinstance(at, Index) or not any(r.subscripts for r in reads(at))
     return plain and variables.isdisjoint(variables_of(at))
 

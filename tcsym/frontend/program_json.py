@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed programs <-> JSON data, exactly: spans and texts come back, too. For the code cache.
 
 The data is a list of nodes, parts before wholes, `[class, field, ...]`; a field that is a node is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> text for people: statements with their domains, types, and remaining checks."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -23,10 +25,12 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     Unary,
+    children,
     statements,
 )
 from tcsym.index.expr import Index
 from tcsym.index.text import condition_text
+from tcsym.trees import fold
 from tcsym.types import DType
 
 # How tightly operators bind: a looser one inside a tighter one gets parentheses.
@@ -86,15 +90,15 @@ def _range_text(r: Range) -> str:
     text = f"{r.variable} in {r.lower}:{r.upper}{' reduced' if r.reduced else ''}"
     if r.at is None:
         return text
-    return f"{text} at {r.at if isinstance(r.at, Index) else expr_text(r.at)}"
+    condition, at = position_parts(r.at)
+    text = f"{text} at {at if isinstance(at, Index) else expr_text(at)}"
+    return text if condition is None else f"{text} if {expr_text(condition)}"
 
 
 def _item_lines(item: Item, indent: str) -> Iterator[str]:
     match item:
         case Statement():
-            left = f"{item.target}({', '.join(map(str, item.subscripts))})"
-            op = item.op + ("!" if item.initialise else "")
-            yield f"{indent}{item.name}: {left} {op} {expr_text(item.value)}"
+            yield f"{indent}{item.name}: {assignment_text(item)}"
             if item.domain:
                 yield f"{indent}    where {_domain_text(item.domain)}"
             for g in item.given:
@@ -117,35 +121,47 @@ def _item_lines(item: Item, indent: str) -> Iterator[str]:
             assert_never(item)
 
 
+def assignment_text(s: Statement) -> str:
+    """A statement without its domain."""
+    left = f"{s.target}({', '.join(map(str, s.subscripts))})"
+    return f"{left} {s.op + '!' * s.initialise} {expr_text(s.value)}"
+
+
 def expr_text(e: Expr) -> str:
     """An expression in the language's notation, with every conversion and all parentheses."""
     return _text(e)[0]
 
 
 def _text(e: Expr) -> Text:
+    return fold(e, children, _of_parts)
+
+
+def _of_parts(e: Expr, parts: list[Text]) -> Text:
+    inner = [text for text, _ in parts]
     match e:
         case Const(value, dtype):
             return (("true" if value else "false") if dtype is DType.BOOL else f"{value}"), ATOM
         case IndexValue(i, _):
             return str(i), ATOM
         case Read(name, subscripts, _, checked):
-            parts = (str(s) if isinstance(s, Index) else _text(s)[0] for s in subscripts)
-            return f"{name}({', '.join(parts)}){'!' if any(checked) else ''}", ATOM
-        case Cast(x, dtype):
-            return f"{dtype}({_text(x)[0]})", ATOM
-        case Unary(op, x, _):
-            return f"{'-' if op == 'neg' else '!'}{inside(_text(x), PREFIX)}", PREFIX
-        case Binary("min" | "max" as op, a, b):
-            return f"{op}({_text(a)[0]}, {_text(b)[0]})", ATOM
-        case Binary(op, a, b) | Compare(op, a, b):
+            others = iter(inner)
+            texts = (str(s) if isinstance(s, Index) else next(others) for s in subscripts)
+            return f"{name}({', '.join(texts)}){'!' if any(checked) else ''}", ATOM
+        case Cast(_, dtype):
+            return f"{dtype}({inner[0]})", ATOM
+        case Unary(op):
+            return f"{'-' if op == 'neg' else '!'}{inside(parts[0], PREFIX)}", PREFIX
+        case Binary("min" | "max" as op):
+            return f"{op}({', '.join(inner)})", ATOM
+        case Binary(op) | Compare(op):
             symbol, level = INFIX[op]
             first = level + 1 if level == COMPARISON else level
-            return f"({inside(_text(a), first)} {symbol} {inside(_text(b), level + 1)})", ATOM
-        case Select(c, a, b):
-            arms = f"{inside(_text(a), OR)} : {_text(b)[0]}"
-            return f"({inside(_text(c), OR)} ? {arms})", ATOM
-        case Call(function, args):
-            return f"{function}({', '.join(_text(a)[0] for a in args)})", ATOM
+            return f"({inside(parts[0], first)} {symbol} {inside(parts[1], level + 1)})", ATOM
+        case Select():
+            arms = f"{inside(parts[1], OR)} : {inner[2]}"
+            return f"({inside(parts[0], OR)} ? {arms})", ATOM
+        case Call(function):
+            return f"{function}({', '.join(inner)})", ATOM
         case _:
             assert_never(e)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operator and operands -> typed expression: common types, literals adapting, explicit casts.
 
 The rules of LANGUAGE A17, B7, E1 and E2. With `exact` (inside subscripts, E4) integer operands are

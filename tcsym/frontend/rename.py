@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements, resolved or typed -> the same rewritten: under new names, for one."""
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from typing import TypeVar, assert_never, cast
 from msgspec.structs import replace
 
 from tcsym.frontend.program import (
-    Binary,
     Expr,
     For,
     Given,
@@ -17,7 +17,7 @@ from tcsym.frontend.program import (
     Range,
     Read,
     Statement,
-    rebuilt,
+    rewritten,
 )
 from tcsym.frontend.resolved import (
     ResolvedFor,
@@ -95,7 +95,8 @@ class Rewriting:
 
     def range(self, r: Range) -> Range:
         lower, upper = self.index(r.lower), self.index(r.upper)
-        return Range(self.name(r.variable), lower, upper, r.reduced, self.position(r.at))
+        at = self.position(r.at)
+        return replace(r, variable=self.name(r.variable), lower=lower, upper=upper, at=at)
 
     def position(self, at: Index | Expr | None) -> Index | Expr | None:
         if at is None:
@@ -103,28 +104,21 @@ class Rewriting:
         return self.index(at) if isinstance(at, Index) else self.expression(at)
 
     def expression(self, e: Expr) -> Expr:
-        if isinstance(e, Binary):
-            return self._chain(e)
-        made = rebuilt(e, self.expression, self.index)
-        return replace(made, tensor=self.name(made.tensor)) if isinstance(made, Read) else made
+        return rewritten(e, self.changed, self.index)
 
-    def _chain(self, e: Binary) -> Expr:
-        """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""
-        chain = [e]
-        while isinstance(chain[-1].left, Binary):
-            chain.append(chain[-1].left)
-        left = self.expression(chain[-1].left)
-        for node in reversed(chain):
-            left = replace(node, left=left, right=self.expression(node.right))
-        return left
+    def changed(self, e: Expr, before: Expr) -> Expr:
+        """`e`, of which the parts are done; `before`: as it was."""
+        return replace(e, tensor=self.name(e.tensor)) if isinstance(e, Read) else e
 
 
 class Renaming(Rewriting):
     """Old name -> new name, for tensors, sizes, index and loop variables alike."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.values = {old: var(new) for old, new in names.items()}
+    def __init__(self, names: Names, around: Renaming | None = None) -> None:
+        """around: what is renamed, too, but for these names."""
+        values = {old: var(new) for old, new in names.items()}
+        self.names: Names = names if around is None else {**around.names, **names}
+        self.values: dict[str, Index] = values if around is None else {**around.values, **values}
 
     def name(self, old: str) -> str:
         return self.names.get(old, old)

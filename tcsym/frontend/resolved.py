@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resolved program: after `check` (names, types, calls), before `infer` (ranges, shapes).
 
 Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their
@@ -24,9 +25,10 @@ class Variable(Keyed, frozen=True):
 
     `where`: its given range as (lower, upper), half open, or None; of a left index variable over
     sizes, else as in `program.Range`. `at`: it stands for a scattered left subscript, as there.
+    `places`: spans of the ends, or of the position.
     """
 
-    aside: ClassVar[tuple[str, ...]] = ("span", "where_span")
+    aside: ClassVar[tuple[str, ...]] = ("span", "where_span", "places")
 
     name: str
     reduced: bool
@@ -34,6 +36,7 @@ class Variable(Keyed, frozen=True):
     span: Span = NOWHERE
     where_span: Span = NOWHERE
     at: Index | Expr | None = None
+    places: tuple[Span, ...] = ()
 
 
 class ResolvedStatement(Keyed, frozen=True):
@@ -94,18 +97,24 @@ class SizeArgument(Keyed, frozen=True):
 
 
 class ResolvedFor(Keyed, frozen=True):
+    aside: ClassVar[tuple[str, ...]] = ("span", "places")
+
     variable: str
     lower: Index
     upper: Index
     body: tuple[ResolvedItem, ...]
     span: Span = NOWHERE
+    places: tuple[Span, ...] = ()
 
 
 class ResolvedIf(Keyed, frozen=True):
+    aside: ClassVar[tuple[str, ...]] = ("span", "place")
+
     condition: Condition
     then: tuple[ResolvedItem, ...]
     orelse: tuple[ResolvedItem, ...] = ()
     span: Span = NOWHERE
+    place: Span = NOWHERE
 
 
 ResolvedItem = ResolvedStatement | Unify | SizeArgument | ResolvedFor | ResolvedIf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random inputs for a program, and how far a result may be from the interpreter's."""
 
 from __future__ import annotations

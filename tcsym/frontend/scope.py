@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of one def while its text is read in order, and those of the statement being read.
 
 One namespace (LANGUAGE A8): the functions here say what a name means and which error a misuse is.
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.builtins import ARITY
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.program import Expr, Role, SizeParameter, Trap
 from tcsym.index.expr import Index, Product

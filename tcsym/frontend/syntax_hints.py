@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A syntax error and the text before it -> how to write what other languages write so."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _CHARACTERS = {
     "@": "write the sum: `C(i,j) +=! A(i,k) * B(k,j)`",
     "'": "there are no strings",
     '"': "there are no strings",
-    ".": "every index has a name: there is no `...`",
+    ".": "tensors have no attributes: a transpose is `X(j,i)`, an extent the name of a size",
 }
 _WORDS = {
     "and": ("&&", "Y(i) = X(i) > 0.0 && X(i) < 1.0 ? X(i) : 0.0"),
@@ -28,9 +29,9 @@ _INTERVAL = re.compile(r"\[\s*([^][():,]+?)\s*[,:]\s*([^][()]+?)\s*([])[])")
 _FOREIGN_NUMBER = re.compile(
     r"(?<![\w.])(0[xXbBoO]\w+|[0-9]+_[0-9_]+|[0-9]*\.?[0-9]+\.?[fFuUlLjJ]+)$"
 )
-_TERNARY = "Python's `a if p else b` is written `p ? a : b`:" + block(
-    "Y(i) = X(i) > 0.0 ? X(i) : 0.0"
-)
+_CHOICE = block("Y(i) = X(i) > 0.0 ? X(i) : 0.0")
+_TERNARY = f"Python's `a if p else b` is written `p ? a : b`:{_CHOICE}"
+_RESULTS = block("def f(float(N) X) -> (Y) { Y(i) = 2 * X(i) }")
 FILE_HINT = 'this is the name of a file: `tcsym.define(pathlib.Path("{}"))` reads it'
 
 
@@ -48,12 +49,16 @@ def character_hint(character: str, before: str, rest: str) -> str:
         return f"{_RANGE}: `{found.group()}` is `{low}:{above}`"
     if character == "." and re.search(r"\b(np|numpy|math|torch|F|jnp)$", before):
         return "built-in functions have no prefix: `exp(x)`"
+    if rest.startswith("..."):
+        return "every index has a name: there is no `...`"
     return _CHARACTERS.get(character, "")
 
 
-def token_hint(token: Token, before: str, expected: Set[str]) -> str:
-    """For a token that does not fit. before: the text that ends where it begins, stripped."""
-    for hint in (_of_words, _of_header, _of_ranges, _of_calls, _of_operators):
+def token_hint(token: Token, before: str, behind: str, expected: Set[str]) -> str:
+    """For a token that does not fit. before, behind: the text around it, stripped."""
+    if token in _NO_REDUCTIONS and re.match("=(?!=)", behind):
+        return f"reductions are {_UPDATES}{_REDUCED.get(token, '')}"
+    for hint in (_of_words, _of_header, _of_ranges, _of_calls, _of_operators, _of_updates):
         if found := hint(token, before, expected):
             return found
     return ""
@@ -93,6 +98,9 @@ def _of_words(token: Token, before: str, expected: Set[str]) -> str:
 def _of_header(token: Token, before: str, expected: Set[str]) -> str:
     if before.endswith("->") and token.type == "NAME":
         return f"outputs stand in parentheses: `-> ({token})`"
+    header = re.search(r"\bdef\b[^{}>]*\)$", before)
+    if header is not None and header.group().count("(") == header.group().count(")"):
+        return f"results are named behind the parameters:{_RESULTS}"
     if "SCALAR" in expected and "MINUS" not in expected and token.type == "NAME":
         return type_hint(token) or "a parameter has a type and a shape: `float(N) X`, or `size S`"
     word = re.search(r"->\s*\((?:[^{}]*[\s,(])?(\w+)$", before)
@@ -112,8 +120,12 @@ def _of_ranges(token: Token, before: str, expected: Set[str]) -> str:
         return f"{_RANGE}: `i in 0:N`"
     if re.search(r"\bwhere$", before) or (token == ":" and re.search(r"\bwhere\s[^:{}]*$", before)):
         return f"{_RANGE}: `where i in 0:N`"
+    if expected >= {"EQUAL", "IN"} and re.search(r"\bwhere\s[^{}]*$", before):
+        return f"{_RANGE}: `where i in 0:N`; a condition on values chooses one:{_CHOICE}"
     if token == ":" and "EQUAL" in expected:
         return "`=` assigns"
+    if token == ":" and before.endswith(("(", ",")):
+        return f"all of a dimension is what an index runs over:{block('Y(i,j) = X(i,j)')}"
     if token == "(" and re.search(r"\bfor$", before):
         return "a loop has no parentheses: `for t in 0:N { … }`"
     return ""
@@ -132,9 +144,33 @@ def _of_calls(token: Token, before: str, expected: Set[str]) -> str:
     return ""
 
 
-def _of_operators(token: Token, before: str, _expected: Set[str]) -> str:
+def _of_operators(token: Token, before: str, expected: Set[str]) -> str:
     if _FOREIGN_NUMBER.search(f"{before}{token}") or _FOREIGN_NUMBER.search(before):
         return "numbers are decimal, without suffix and `_`: `255`, `0.5`, `1e-5`"
     if token == "/" and before.endswith("/"):
-        return "`/` of integers rounds down; of floats write `floor(a / b)`"
+        return "`/` of integers rounds down, of floats write `floor(a / b)`; `#` begins a comment"
+    if "COLON" in expected and "?" in _statement(before):
+        return f"a choice has a value for either case:{_CHOICE}"
     return "write `pow(a, b)`, or `a * a`" if token == "*" and before.endswith("*") else ""
+
+
+_NO_REDUCTIONS = ("-", "/", "%", "|", "&", "^", "||", "&&")
+_REDUCED = {
+    "-": "; a difference is `Y(i) += -X(i)`",
+    "/": "; divide by `Y(i) *= 1.0 / X(i)`",
+}
+_UPDATES = "`+=`, `*=`, `min=` and `max=`, with `!` from the identity"
+_MISSING = "an operator is missing in front of `{}`: a product is `a * b`"
+_BESIDE = re.compile(r"(?<![=<>!+*])=(?!=).*[\w)]\s+(\w+(?:\([^()]*\))?)$|=.*[\w)]\s*(\([^()]*\))$")
+
+
+def _of_updates(token: Token, before: str, expected: Set[str]) -> str:
+    """Two values without an operator, and words in place of `+=!`."""
+    beside = _BESIDE.search(_statement(before))
+    if beside is not None and "UPDATE" in expected:
+        return _MISSING.format(beside[1] or beside[2])
+    if "UPDATE" in expected and token in ("min", "max"):
+        return f"`{token}=!` is one word"
+    if "PLUS" in expected and token.type in ("INTEGER", "FLOAT", "CONSTANT", "SCALAR", "LPAR"):
+        return _MISSING.format(token)
+    return ""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places of tokens, and what to say of characters that begin none."""
 
 from __future__ import annotations

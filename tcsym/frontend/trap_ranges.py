@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads of a statement -> its traps (LANGUAGE F9): extents that a guard makes longer than meant.
 
 `Y(i) = i > 0 ? X(i-1) : 0.0` has N+1 elements: the guard takes one bound away, the other stays.

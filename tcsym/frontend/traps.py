@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolved statement -> its traps (LANGUAGE F9): quotients that meet floats, sums that wrap.
 
 A value is followed to where it is kept. A cast that the text asks for has a place in it, those that

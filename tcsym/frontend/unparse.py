@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed program -> the text of a def that means it: the inverse of parse, check and infer.
 
 No more ranges are written than inference needs to find the same, and no more conversions than the
@@ -27,6 +28,7 @@ from tcsym.frontend.interpret_values import identity
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.names import Names, names_in, written_plainly
 from tcsym.frontend.parser import parse
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -46,7 +48,7 @@ from tcsym.frontend.program import (
     Unary,
     children,
     dtype_of,
-    rebuilt,
+    rewritten,
     statements,
 )
 from tcsym.frontend.rename import Kind, Rewriting, S
@@ -63,6 +65,7 @@ from tcsym.frontend.scope import Scope
 from tcsym.frontend.unparse_expressions import is_half_value
 from tcsym.frontend.unparse_text import StatementText, header_lines, item_lines, statement_text
 from tcsym.index.expr import Choose, FloorDiv, Index, Mod, atom_parts, var
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 _Needed = list[set[str]]  # of each statement, the variables whose ranges are written
@@ -246,7 +249,11 @@ class _Unparse(Struct, frozen=True):
             Variable(v, ranges[v].reduced, where.get(v), span, span)
             for v in self.written[k].order(needed[k])
         ]
-        positions = [Variable(r.variable, False, span=span, at=r.at) for r in s.scattered]
+        positions = [
+            Variable(r.variable, False, span=span, at=position_parts(r.at)[1])
+            for r in s.scattered
+            if r.at is not None
+        ]
         return ResolvedStatement(
             s.target,
             s.subscripts,
@@ -329,11 +336,17 @@ def _sums_floats(s: Statement) -> bool:
 
 def _has_halves_only(e: Expr) -> bool:
     """Whether what is computed in float32 is of a half type in the text."""
-    if isinstance(e, Const) or is_half_value(e):
-        return True
-    inner = () if isinstance(e, Read | Cast | IndexValue) else children(e)
-    parts = inner[1:] if isinstance(e, Select) else inner
-    return bool(parts) and all(map(_has_halves_only, parts))
+    ends = (x for x in preorder(e, _computed_of) if not _computed_of(x))
+    return all(isinstance(x, Const) or is_half_value(x) for x in ends)
+
+
+def _computed_of(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Select(_, a, b):
+            return a, b
+        case Read() | Cast() | IndexValue():
+            return ()
+    return children(e)
 
 
 class _ThroughFloats(Rewriting):
@@ -382,18 +395,26 @@ class _Plain(Rewriting):
         return at if at is None or isinstance(at, Index) else self._exact(at)
 
     def expression(self, e: Expr) -> Expr:
+        return rewritten(e, self.changed, below=_outside_subscripts)
+
+    def changed(self, e: Expr, before: Expr) -> Expr:
         if isinstance(e, Read):
             found = [i if isinstance(i, Index) else self._exact(i) for i in e.subscripts]
-            return self._read(replace(e, subscripts=tuple(found)))
-        made = folded(rebuilt(e, self.expression))
+            return self._read(replace(e, subscripts=tuple(found)), before)
+        made = folded(e)
         return replace(made, exact=False) if isinstance(made, Binary | Cast) else made
 
     def _exact(self, e: Expr) -> Expr:
-        made = rebuilt(e, self._exact)
-        return self._read(made) if isinstance(made, Read) else made
+        return rewritten(e, self._read)
 
-    def _read(self, e: Read) -> Read:
+    def _read(self, e: Expr, _: Expr) -> Expr:
+        if not isinstance(e, Read):
+            return e
         return replace(e, checked=(), unwritten=None, span=self.span)
+
+
+def _outside_subscripts(e: Expr) -> tuple[Expr, ...]:
+    return () if isinstance(e, Read) else children(e)
 
 
 def _moves(s: Statement | ResolvedStatement) -> bool:
@@ -418,7 +439,11 @@ class _Normal(Rewriting):
 
 
 def normal(e: Expr) -> Expr:
-    made = folded(rebuilt(e, normal))
+    return rewritten(e, _normal)
+
+
+def _normal(e: Expr, _: Expr) -> Expr:
+    made = folded(e)
     match made:
         case Cast(x, dtype) if dtype_of(x) is dtype:
             return x

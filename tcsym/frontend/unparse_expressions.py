@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed expression -> text that the front end reads back as this expression.
 
 The inverse of `check_expressions`, with its rules: a conversion, or the type of a literal, is left
@@ -7,7 +8,7 @@ out where `promotion` would find the same without it, and written where it would
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import product
 
 from msgspec import Struct
@@ -44,7 +45,8 @@ from tcsym.frontend.program_text import (
     inside,
 )
 from tcsym.frontend.promotion import Typed, arithmetic, built_in, infix, select, settle
-from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts
+from tcsym.index.expr import FloorDiv, Index, Mod, atom_parts, index, of_atom
+from tcsym.trees import Steps, walked
 from tcsym.types import DType, is_narrower
 
 _SHORT = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT16: "half"}
@@ -68,7 +70,7 @@ class Place(Struct, frozen=True):
 
 PLAIN, EXACT = Place(), Place(exact=True)
 # What is read back, before the operator converts it; its text, and what of that could be spared.
-_Candidate = tuple[Typed, Callable[[], Text], int]
+_Candidate = tuple[Typed, Steps[Text], int]
 
 
 def type_name(dtype: DType) -> str:
@@ -102,6 +104,10 @@ def subscript_text(e: Index | Expr) -> str:
 
 
 def expression_text(e: Expr, at: Place) -> Text:
+    return walked(_text(e, at))
+
+
+def _text(e: Expr, at: Place) -> Steps[Text]:
     dtype = dtype_of(e)
     match e:
         case Const():
@@ -117,10 +123,10 @@ def expression_text(e: Expr, at: Place) -> Text:
             is_wide = at.wide is not None and is_narrower(dtype, at.wide)
             return _cast((text, ATOM), dtype) if is_wide else (text, ATOM)
         case Cast():
-            return _cast_text(e, at)
+            return (yield from _cast_text(e, at))
         case _ if _is_meant(e, at):
-            return _cast(_operation(e, Place(meant=dtype)), dtype)
-    return _operation(e, at)
+            return _cast((yield from _operation(e, Place(meant=dtype))), dtype)
+    return (yield from _operation(e, at))
 
 
 def _is_meant(e: Expr, at: Place) -> bool:
@@ -146,35 +152,64 @@ def _is_meant(e: Expr, at: Place) -> bool:
     return at.wide is not None and is_narrower(dtype, at.wide)
 
 
-def _operation(e: Expr, at: Place) -> Text:
+def _operation(e: Expr, at: Place) -> Steps[Text]:
     kept = Place(exact=at.exact)
     match e:
         case Unary("neg", x, _):
-            inner = _forced(x, at) if isinstance(x, Const) else expression_text(x, at)
+            inner = _forced(x, at) if isinstance(x, Const) else (yield _text(x, at))
             return f"-{inside(inner, PREFIX)}", PREFIX
         case Unary(_, x, _):
-            return f"!{inside(expression_text(x, kept), PREFIX)}", PREFIX
+            return f"!{inside((yield _text(x, kept)), PREFIX)}", PREFIX
         case Binary("min" | "max" as op, a, b, _):
-            left, right = _operands(e, (a, b), _arithmetic(op, at), at)
+            left, right = yield from _operands(e, (a, b), _arithmetic(op, at), at)
             return f"{op}({left[0]}, {right[0]})", ATOM
+        case Compare() if _is_exact(e):
+            return _exact_comparison(e)
         case Binary(op, a, b) | Compare(op, a, b):
             symbol, level = INFIX[op]
             if op in ("div", "mod"):
                 at = replace(kept, half=at.half)
             elif op not in _ADAPTING:
                 at = PLAIN if symbol in BIT_OPERATORS else kept
-            left, right = _operands(e, (a, b), _infix(symbol, at), at)
+            left, right = yield from _operands(e, (a, b), _infix(symbol, at), at)
             first = level + 1 if level == COMPARISON else level
             return f"{inside(left, first)} {symbol} {inside(right, level + 1)}", level
         case Select(c, a, b, _):
-            test = inside(expression_text(c, kept), OR)
-            left, right = _operands(e, (a, b), _select(c, at), at)
+            test = inside((yield _text(c, kept)), OR)
+            left, right = yield from _operands(e, (a, b), _select(c, at), at)
             return f"{test} ? {inside(left, OR)} : {inside(right, CHOICE)}", CHOICE
         case Call(function, args, _):
             inner_at = Place(wide=at.wide, half=at.half)
-            texts = _operands(e, args, lambda *xs: built_in(function, xs), inner_at)
+            texts = yield from _operands(e, args, lambda *xs: built_in(function, xs), inner_at)
             return f"{function}({', '.join(text for text, _ in texts)})", ATOM
     raise AssertionError(e)
+
+
+def _is_exact(e: Compare) -> bool:
+    """Of integers of mathematics, as the front end makes all comparisons of affine sides."""
+    sides = (e.left, e.right)
+    return all(isinstance(x, IndexValue | Const) for x in sides) and any(
+        isinstance(x, IndexValue) and x.dtype is DType.INT64 for x in sides
+    )
+
+
+def _exact_comparison(e: Compare) -> Text:
+    symbol, level = INFIX[e.op]
+    left, right = (
+        _side(x.index if isinstance(x, IndexValue) else index(int(x.value)))
+        for x in (e.left, e.right)
+        if isinstance(x, IndexValue | Const)
+    )
+    return f"{inside(left, level + 1)} {symbol} {inside(right, level + 1)}", level
+
+
+def _side(e: Index) -> Text:
+    """An index expression; a remainder as such, which in it is what a quotient leaves."""
+    for atom, c in e.terms:
+        n = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if isinstance(atom, FloorDiv) and n == -c and e == atom.dividend + of_atom(atom) * c:
+            return f"{inside(_index(atom.dividend), PRODUCT)} % {n}", PRODUCT
+    return _index(e)
 
 
 # ---- what the front end makes of operands
@@ -196,7 +231,7 @@ def _select(condition: Expr, at: Place) -> Callable[..., Expr]:
 
 def _operands(
     wanted: Expr, parts: Sequence[Expr], made_of: Callable[..., Expr], at: Place
-) -> list[Text]:
+) -> Generator[Steps[Text], Text, list[Text]]:
     """The shortest texts of which the front end makes `wanted`."""
     choices = product(*(list(_candidates(p, at)) for p in parts))
     for chosen in sorted(choices, key=lambda xs: sum(spared for _, _, spared in xs)):
@@ -206,7 +241,10 @@ def _operands(
             continue
         found = children(made)[-len(parts) :]
         if dtype_of(made) is dtype_of(wanted) and all(map(_same, found, parts)):
-            return [text() for _, text, _ in chosen]
+            texts: list[Text] = []
+            for _, text, _ in chosen:
+                texts.append((yield text))
+            return texts
     raise AssertionError(f"no text means {wanted!r:.200}")
 
 
@@ -215,12 +253,17 @@ def _candidates(part: Expr, at: Place) -> Iterator[_Candidate]:
         case Const(dtype=dtype) if dtype is not DType.BOOL:
             literal = literal_of(part)
             read = _widened(literal, at)
-            yield read, lambda: (literal.text, _level(literal)), 0
-            yield part, lambda: _forced(part, at), 2
+            yield read, _known((literal.text, _level(literal))), 0
+            yield part, _known(_forced(part, at)), 2
             return
         case Cast(x) if _may_be_left_out(part, at):
-            yield x, lambda: expression_text(x, at), 0
-    yield part, lambda: expression_text(part, at), int(isinstance(part, Cast))
+            yield x, _text(x, at), 0
+    yield part, _text(part, at), int(isinstance(part, Cast))
+
+
+def _known(text: Text) -> Steps[Text]:
+    yield from ()
+    return text
 
 
 def _may_be_left_out(e: Cast, at: Place) -> bool:
@@ -315,23 +358,23 @@ def _cast(text: Text, dtype: DType) -> Text:
     return f"{type_name(dtype)}({text[0]})", ATOM
 
 
-def _cast_text(e: Cast, at: Place) -> Text:
+def _cast_text(e: Cast, at: Place) -> Steps[Text]:
     x, dtype = e.operand, e.dtype
     if at.exact and dtype is DType.INT64 and not dtype_of(x).is_float:  # as all that it reads is
         if isinstance(x, Read | Cast) or (
             isinstance(x, Binary) and INFIX[x.op][0] in BIT_OPERATORS
         ):
-            return expression_text(x, EXACT if isinstance(x, Read) else PLAIN)
-        return _cast(expression_text(x, Place(meant=dtype_of(x))), dtype_of(x))
+            return (yield _text(x, EXACT if isinstance(x, Read) else PLAIN))
+        return _cast((yield _text(x, Place(meant=dtype_of(x)))), dtype_of(x))
     if (isinstance(x, Read) and at.wide is dtype and _adapts(x, at)) or (
         at.half and is_half_value(e)
     ):
-        return expression_text(x, replace(at, wide=None))
+        return (yield _text(x, replace(at, wide=None)))
     if isinstance(x, Const) and x.dtype is not DType.BOOL:
         return _cast(_forced(x, PLAIN), dtype)
     if _is_news(x, dtype):
-        return _cast(_cast(expression_text(x, Place(meant=dtype_of(x))), dtype_of(x)), dtype)
-    inner = expression_text(x, Place(meant=dtype if dtype is dtype_of(x) else None))
+        return _cast(_cast((yield _text(x, Place(meant=dtype_of(x)))), dtype_of(x)), dtype)
+    inner = yield _text(x, Place(meant=dtype if dtype is dtype_of(x) else None))
     return _cast(inner, dtype)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements and headers of typed programs -> lines of text."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from tcsym.frontend.check_statements import ordered
+from tcsym.frontend.positions import position_parts
 from tcsym.frontend.program import (
     Cast,
     Const,
@@ -72,7 +74,7 @@ class StatementText(Struct, frozen=True):
 
 def statement_text(s: Statement, known: DType | None, declared: DType | None) -> StatementText:
     """known: the type of the target, if it has one by now; declared: if the header says so."""
-    at = {r.variable: r.at for r in s.scattered}
+    at = {r.variable: position_parts(r.at)[1] for r in s.scattered if r.at is not None}
     subscripts = [at.get(str(e)) or e for e in s.subscripts]
     left = f"{s.target}({', '.join(map(subscript_text, subscripts))})" if subscripts else s.target
     ends = {var(g.name): subscript_text(g.value) for g in s.given}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and conditions at many choices of sizes: arrays in place of integers."""
 
 from __future__ import annotations

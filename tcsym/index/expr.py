@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer index expressions and conditions: the one integer language of all stages.
 
 An `Index` is a linear combination with integer coefficients of atoms; an atom is a variable

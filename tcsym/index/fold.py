@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The meaning of index expressions: for each operator a value, from the values of its parts.
 
 Numbers, arrays, other expressions, source text, functions of isl and JSON are such meanings. Each

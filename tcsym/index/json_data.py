@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions <-> JSON data, exactly: for manifests in the code cache."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and conditions <-> isl sets and maps: the border behind which isl lives.
 
 isl does what needs proof for all sizes: ranges, dependences, legality, regions. This module only

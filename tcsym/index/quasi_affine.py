@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which index expressions isl can express: quasi-affine ones, of not too many pieces.
 
 Products, remainders and quotients by a size are odd; so are extrema and choices nested so deeply

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions -> text in the language's notation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and conditions with values for variables: other expressions, or numbers."""
 
 from __future__ import annotations

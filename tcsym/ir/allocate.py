@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> where its temporaries lie: in the arena of all, of each task, or of a device's block.
 
 A function of the kernel alone, made before code is. Buffers whose lifetimes (`Allocate` nodes) do
@@ -61,10 +62,11 @@ def block_bytes(kernel: Kernel, region: Loop) -> int:
 
 def _shared_by_block(kernel: Kernel, region: Loop) -> Iterator[tuple[str, int]]:
     for n, _ in walk(region):
-        if isinstance(n, Allocate) and kernel.buffer(n.buffer).space == "shared":
-            own = buffer_bytes(kernel.buffer(n.buffer)).as_int()
-            assert own is not None, f"`{n.buffer}` is shared, but not of constant shape"
-            yield n.buffer, own
+        for name in n.buffers if isinstance(n, Allocate) else ():
+            if kernel.buffer(name).space == "shared":
+                own = buffer_bytes(kernel.buffer(name)).as_int()
+                assert own is not None, f"`{name}` is shared, but not of constant shape"
+                yield name, own
 
 
 def buffer_bytes(buffer: Buffer) -> Index:
@@ -83,12 +85,14 @@ def _bytes(kernel: Kernel, n: Node, used: Index, offsets: dict[str, Index]) -> t
             return ZERO, shared + private
         case Loop():
             return _bytes(kernel, n.body, used, offsets)
-        case Allocate(name, body):
-            buffer = kernel.buffer(name)
-            own = buffer_bytes(buffer) if buffer.space == "arena" else ZERO
-            if buffer.space == "arena":
-                before = offsets.setdefault(name, used)
-                assert before == used, f"`{name}` would lie at {before} and at {used}"
+        case Allocate(names, body):
+            own = ZERO
+            for buffer in map(kernel.buffer, names):
+                if buffer.space == "arena":
+                    at = used + own
+                    before = offsets.setdefault(buffer.name, at)
+                    assert before == at, f"`{buffer.name}` would lie at {before} and at {at}"
+                    own += buffer_bytes(buffer)
             shared, private = _bytes(kernel, body, used + own, offsets)
             return shared + own, private
         case Branch(_, then, orelse):

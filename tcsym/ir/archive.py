@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several object files <-> one `ar` archive, the form in which the code cache holds them.
 
 Reference: ar(5), the common format; members are named 0, 1, ... and there is no symbol table.

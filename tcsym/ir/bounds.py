@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds of index expressions over the loops around them, as expressions in sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What compiling one variant yields: machine code and all a launch needs, serialisable as JSON.
 
 Calling convention of the code, symbol `tcsym_kernel`:
@@ -98,6 +99,7 @@ class Compiled(Struct, frozen=True):
     private_bytes: Index
     fallbacks: tuple[str, ...] = ()  # strategies given up for a simpler one, and why
     notes: tuple[str, ...] = ()  # decisions worth telling: the schedule of each nest
+    warnings: tuple[str, ...] = ()  # what its options ask for in vain
     milliseconds: tuple[tuple[str, float], ...] = ()  # per stage, in order
     left_out: Condition = FALSE  # sizes that it leaves to another (`Kernel.left_out`)
     device_code: bytes = b""
@@ -126,6 +128,7 @@ class Compiled(Struct, frozen=True):
             "private_bytes": to_json(self.private_bytes),
             "fallbacks": list(self.fallbacks),
             "notes": list(self.notes),
+            "warnings": list(self.warnings),
             "left_out": condition_to_json(self.left_out),
             "device_code": self.device_code.decode("latin-1"),
             "device_functions": list(self.device_functions),
@@ -143,6 +146,7 @@ class Compiled(Struct, frozen=True):
             private_bytes=from_json(data["private_bytes"]),
             fallbacks=tuple(data["fallbacks"]),
             notes=tuple(data["notes"]),
+            warnings=tuple(data["warnings"]),
             left_out=condition_from_json(data["left_out"]),
             device_code=data["device_code"].encode("latin-1"),
             device_functions=tuple(data["device_functions"]),

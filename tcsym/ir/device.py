@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What only devices do: barriers, copies that run beside, products of matrices by a warp.
 
 A region of a device's kernel is a nest of `block` loops, or a `grid` loop around such nests: one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of index expressions that are the same in all of a region: it is told them.
 
 Tile sizes and chunk lengths are formulas in sizes that occur inside others again and again. Each is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel, sizes -> the parallel or block loops that a call of these sizes may launch.
 
 Conditions that depend on more than sizes (loop variables, addresses) may hold or not.

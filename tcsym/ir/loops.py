@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR: typed loops over buffers, the vocabulary between scheduling and code generation.
 
 Values are the program's expressions (`tcsym.frontend.program`), where `Read` loads from the buffer
@@ -29,7 +30,7 @@ class Holds(Struct, frozen=True):
     condition: Condition
 
 
-class HorizontalReduce(Struct, frozen=True):
+class HorizontalReduce(Struct, frozen=True, cache_hash=True):
     """`op` over the lanes 0 <= variable < width of `value`; gives a scalar."""
 
     op: ReduceOp
@@ -39,7 +40,7 @@ class HorizontalReduce(Struct, frozen=True):
     dtype: DType
 
 
-class Shuffle(Struct, frozen=True):
+class Shuffle(Struct, frozen=True, cache_hash=True):
     """The `value` of another thread of the warp, of which all threads compute it together.
 
     `across`: that of lane ^ lanes; `up`, `down`: of lane - lanes, lane + lanes, or its own where
@@ -124,10 +125,12 @@ class Loop(Struct, frozen=True):
     independent: its iterations are proved independent, though its order is `sequential`: ranges
         inside vary with it, so schedules take what is inside for one iteration at a time.
     value: if given, an int64: of all iterations only the one for which the variable has this value
-        does something. Such a loop runs in order; whoever writes code reads the value instead.
+        does something. Such a loop runs in order; whoever writes code reads the value instead, and
+        checks it against ends that are nearer to 0 than MOST_VALUE.
     below: of a single iteration whose place does not show it: the variable is not negative, and
         below that.
     steps: those of a pipeline, before any schedule.
+    resident: of a block loop: blocks for which its code leaves room on a multiprocessor.
     """
 
     variable: str
@@ -144,6 +147,7 @@ class Loop(Struct, frozen=True):
     value: Value | None = None
     below: Index | None = None
     steps: Steps | None = None
+    resident: int = 1
 
     @property
     def is_steps(self) -> bool:
@@ -157,15 +161,18 @@ class Branch(Struct, frozen=True):
     orelse: Node | None = None
 
 
-class Block(Struct, frozen=True):
+class Block(Struct, frozen=True, dict=True):
+    """`__dict__`: what `schedule.analysis.loops` finds out about it, which is no part of it."""
+
     body: tuple[Node, ...]
 
 
 class Allocate(Struct, frozen=True):
-    """`buffer` exists during `body`; inside a parallel loop each thread has its own, and so has
-    each thread of a device's block, unless the buffer is `shared`."""
+    """`buffers` exist during `body`; inside a parallel loop each thread has its own, and so has
+    each thread of a device's block, unless they are `shared`. (One node for all of them: as many
+    as a program has statements would nest too deep to walk.)"""
 
-    buffer: str
+    buffers: tuple[str, ...]
     body: Node
 
 
@@ -280,7 +287,7 @@ class View(Struct, frozen=True):
     groups: tuple[tuple[str, ...], ...]
 
 
-class Kernel(Struct, frozen=True):
+class Kernel(Struct, frozen=True, dict=True):
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with
@@ -308,12 +315,23 @@ class Kernel(Struct, frozen=True):
         return (THREADS, *(v for b in self.buffers for v in (b.phase, b.finite) if v))
 
     def buffer(self, name: str) -> Buffer:
-        return next(b for b in self.buffers if b.name == name)
+        return self._named()[name]
 
     def with_buffer(self, buffer: Buffer) -> Kernel:
-        """The kernel with that buffer added or replaced."""
-        others = tuple(b for b in self.buffers if b.name != buffer.name)
-        return replace(self, buffers=(*others, buffer))
+        """The kernel with that buffer added or replaced, as the last one."""
+        named = dict(self._named())
+        named.pop(buffer.name, None)
+        named[buffer.name] = buffer
+        kernel = replace(self, buffers=tuple(named.values()))
+        kernel.__dict__["named"] = named
+        return kernel
+
+    def _named(self) -> dict[str, Buffer]:
+        """The buffers by name, in order; found once."""
+        named: dict[str, Buffer] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {b.name: b for b in self.buffers}
+        return named
 
 
 def block(*nodes: Node | None) -> Node:
@@ -325,12 +343,19 @@ def block(*nodes: Node | None) -> Node:
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
 
 
-MOST_GIVEN = 1 << 62
+def allocated(buffer: str, body: Node) -> Allocate:
+    """`body` with that buffer allocated around it, and around what else is allocated there."""
+    if isinstance(body, Allocate):
+        return Allocate((buffer, *body.buffers), body.body)
+    return Allocate((buffer,), body)
 
 
-def given(variable: str, value: Value, body: Node) -> Loop:
-    """`body` with a variable that has that value, an int64."""
-    return Loop(variable, index(-MOST_GIVEN), index(MOST_GIVEN), body, value=value)
+MOST_VALUE = 1 << 62  # of what kernels count
+
+
+def given(variable: str, value: Value, body: Node, most: int = MOST_VALUE) -> Loop:
+    """`body` with a variable that has that value, an int64 of at most the magnitude `most`."""
+    return Loop(variable, index(-most), index(most + 1), body, value=value)
 
 
 def value_dtype(v: Value) -> DType:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short elements side by side in 32 bits, and sums of their products: calls of the loop IR.
 
 `pack(a, b)` or `pack(a, b, c, d)` is an int32 that holds elements of 16 or 8 bits, the first in the

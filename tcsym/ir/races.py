@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of a device -> the races on shared memory that isl cannot rule out, for all sizes.
 
 Two threads of a block race if they touch one element, not both to read it, and no barrier lies

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> its host half and its regions: what each loop that is launched is a function of.
 
 The host half evaluates sizes and versions, and launches a region wherever it comes to the loop of
@@ -119,8 +120,8 @@ class _Around(Struct, frozen=True):
     def where(self, values: Mapping[str, int | None]) -> _Around:
         return replace(self, variables={**self.variables, **values})
 
-    def with_buffer(self, name: str) -> _Around:
-        return replace(self, buffers={**self.buffers, name: None})
+    def with_buffers(self, names: tuple[str, ...]) -> _Around:
+        return replace(self, buffers={**self.buffers, **dict.fromkeys(names)})
 
     def value(self, e: Index) -> int | None:
         known = {name: Index((), v) for name, v in self.variables.items() if v is not None}
@@ -140,8 +141,8 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
             yield from _launches(then, around.where(sizes_in(c, around.sizes)))
             if orelse is not None:
                 yield from _launches(orelse, around)
-        case Allocate(name, body):
-            yield from _launches(body, around.with_buffer(name))
+        case Allocate(names, body):
+            yield from _launches(body, around.with_buffers(names))
         case Block(body):
             for x in body:
                 yield from _launches(x, around)
@@ -153,7 +154,7 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
 
 def _region(name: str, loop: Loop, around: _Around, buffers: Mapping[str, Buffer]) -> Region:
     used = buffers_used(loop.body)
-    expressions = _expressions_used(loop.body, [buffers[b] for b in sorted(used)])
+    expressions = _expressions_used(loop, [buffers[b] for b in sorted(used)])
     names = frozenset[str]().union(*[e.variables() for e in expressions])
     outside = [(v, value) for v, value in around.variables.items() if v in names]
     numbers = tuple([v for v, value in outside if value is None])
@@ -167,15 +168,21 @@ def _region(name: str, loop: Loop, around: _Around, buffers: Mapping[str, Buffer
     )
 
 
-def _expressions_used(body: Node, buffers: list[Buffer]) -> list[Index]:
-    """All of the body, and sizes and strides of the buffers."""
+def _expressions_used(loop: Loop, buffers: list[Buffer]) -> list[Index]:
+    """All of the body, ends of the loop where they are not the launch's business, and sizes and
+    strides of the buffers."""
     found: dict[Index, None] = {}
 
     def index(e: Index) -> Index:
         found[e] = None
         return e
 
-    map_node(body, on_index=index)
+    map_node(loop.body, on_index=index)
+    match loop.kind:
+        case "grid":  # its threads run all iterations
+            found |= dict.fromkeys((loop.lower, loop.upper))
+        case "block":  # they count from its start
+            found[loop.lower] = None
     for b in buffers:
         for e in (*b.shape, *b.element_strides()):
             index(e)

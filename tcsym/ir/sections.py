@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loop whose iterations are different pieces of code, side by side: one arm of a branch each.
 
 for s in 0:3 { if s == 0 { A } else { if s == 1 { B } else { C } } }

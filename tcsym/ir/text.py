@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of the loop IR -> text a person can read: loops by indentation, one statement a line.
 
 kernel rows(N, D) X -> O
@@ -58,7 +59,9 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.text_names import name_formulas
+from tcsym.ir.traverse import value_children
 from tcsym.sizes.context import context_condition
+from tcsym.trees import fold
 
 Statement = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
 _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
@@ -118,8 +121,9 @@ class LoopText(Struct, frozen=True):
                     yield from self.nested("else", self.lines(orelse, indent + 1), indent)
             case Block(body):
                 yield from (line for x in body for line in self.lines(x, indent))
-            case Allocate(buffer, body):
-                yield "  " * indent + self.allocation(buffer)
+            case Allocate(buffers, body):
+                for buffer in buffers:
+                    yield "  " * indent + self.allocation(buffer)
                 yield from self.lines(body, indent)
             case _:
                 yield "  " * indent + self.statement(n)
@@ -173,6 +177,8 @@ def loop_text(loop: Loop) -> str:
         text += "  (independent)"
     if loop.order != "sequential" and loop.kind in ("serial", "unrolled"):
         text += f"  ({loop.order})"
+    if loop.resident != 1:
+        text += f"  ({loop.resident} at once)"
     if loop.kind == "parallel" and loop.work != ONE:
         text += f"  work {loop.work}"
     return text
@@ -235,46 +241,55 @@ def _tag(name: str) -> str:
 
 def value_text(v: Value) -> str:
     """A value in the language's notation; operators fully parenthesised below the top."""
+    return fold(v, value_children, _of_parts)
+
+
+def _of_parts(v: Value, parts: list[str]) -> str:
     match v:
         case Const(x, dtype):
             return f"{x}" if dtype.is_float else f"{dtype}({x})"
         case IndexValue(i, dtype):
             return f"{dtype}({i})"
         case Read(tensor, subscripts, _, checked):
-            return access_text(tensor, subscripts) + ("?" if any(checked) else "")
-        case Cast(x, dtype):
-            return f"{dtype}({value_text(x)})"
-        case Unary(op, x, _):
-            return f"{'-' if op == 'neg' else '!'}{_operand(x)}"
-        case Binary() | Compare():
-            return _operator_text(v)
-        case Select(c, a, b, _):
-            return f"{_operand(c)} ? {_operand(a)} : {_operand(b)}"
-        case Call(function, args, _):
-            return f"{function}({', '.join(map(value_text, args))})"
+            return _access(tensor, subscripts, parts) + ("?" if any(checked) else "")
+        case Cast(_, dtype):
+            return f"{dtype}({parts[0]})"
+        case Call(function, _, _):
+            return f"{function}({', '.join(parts)})"
+        case Binary(op) if op not in INFIX:
+            return f"{op}({', '.join(parts)})"
         case Holds(c):
             return condition_text(c)
-        case HorizontalReduce(op, variable, width, x, _):
-            return f"{op} over {variable} in 0:{width} of ({value_text(x)})"
-        case Shuffle(direction, lanes, x, _):
-            return f"shuffle {direction} {lanes} of ({value_text(x)})"
+        case HorizontalReduce(op, variable, width):
+            return f"{op} over {variable} in 0:{width} of ({parts[0]})"
+        case Shuffle(direction, lanes):
+            return f"shuffle {direction} {lanes} of ({parts[0]})"
         case _:
-            assert_never(v)
+            return _operator_text(v, list(map(_operand, value_children(v), parts)))
 
 
-def _operator_text(v: Binary | Compare) -> str:
-    if v.op not in INFIX:
-        return f"{v.op}({value_text(v.left)}, {value_text(v.right)})"
-    return f"{_operand(v.left)} {INFIX[v.op][0]} {_operand(v.right)}"
+def _operator_text(v: Unary | Binary | Compare | Select, operands: list[str]) -> str:
+    match v:
+        case Unary(op):
+            return f"{'-' if op == 'neg' else '!'}{operands[0]}"
+        case Select():
+            return "{} ? {} : {}".format(*operands)
+        case _:
+            return f"{operands[0]} {INFIX[v.op][0]} {operands[1]}"
 
 
-def _operand(v: Value) -> str:
-    text = value_text(v)
+def _operand(v: Value, text: str) -> str:
     infix = (Binary, Compare, Select, Holds)
     nested = isinstance(v, infix) and not (isinstance(v, Binary) and v.op in ("min", "max"))
     return f"({text})" if nested else text
 
 
-def access_text(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
-    texts = [str(s) if isinstance(s, Index) else value_text(s) for s in subscripts]
+def _access(buffer: str, subscripts: tuple[Index | Value, ...], parts: list[str]) -> str:
+    others = iter(parts)
+    texts = [str(s) if isinstance(s, Index) else next(others) for s in subscripts]
     return f"{buffer}[{', '.join(texts)}]"
+
+
+def access_text(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
+    parts = [value_text(s) for s in subscripts if not isinstance(s, Index)]
+    return _access(buffer, subscripts, parts)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names for the formulas in sizes that a kernel's text repeats: `$1 = (N + 15)/16`.
 
 Tile sizes and chunk lengths are formulas that occur inside each other; written out, a loop's bound

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes and values of the loop IR -> their parts, or the same with other parts."""
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    same_index,
+    with_children,
 )
 from tcsym.index.expr import Index
 from tcsym.index.values import Values, map_condition, substitute
@@ -40,54 +43,27 @@ from tcsym.ir.loops import (
     Verify,
     block,
 )
+from tcsym.trees import fold, preorder
 
 # What does not change is returned as it is: most of a kernel stays the same in most passes.
 
 
 def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index], Index]) -> Value:
     """Rebuild bottom-up: `on_index` on every index expression, then `f` on every value."""
+    return fold(v, value_children, lambda x, parts: f(_with_children(x, parts, on_index)))
 
-    def go(x: Any) -> Any:
-        return map_value(x, f, on_index)
 
+def _with_children(v: Value, parts: list[Any], on_index: Callable[[Index], Index]) -> Value:
     match v:
-        case Const():
-            return f(v)
-        case IndexValue(i, _):
-            new = on_index(i)
-            return f(v if new is i else replace(v, index=new))
-        case Read():
-            return f(_map_read(v, go, on_index))
-        case Cast(x, _) | Unary(_, x, _):
-            inner = go(x)
-            return f(v if inner is x else replace(v, operand=inner))
-        case Binary(_, a, b) | Compare(_, a, b):
-            left, right = go(a), go(b)
-            same_ = left is a and right is b
-            return f(v if same_ else replace(v, left=left, right=right))
-        case Select(c, a, b):
-            condition, then, orelse = go(c), go(a), go(b)
-            if condition is c and then is a and orelse is b:
-                return f(v)
-            return f(replace(v, condition=condition, then=then, orelse=orelse))
-        case Call(_, args):
-            mapped = tuple(map(go, args))
-            return f(v if all(map(is_, mapped, args)) else replace(v, args=mapped))
         case Holds(c):
-            return f(Holds(map_condition(c, on_index)))
+            return Holds(map_condition(c, on_index))
         case HorizontalReduce() | Shuffle():
-            inner = go(v.value)
-            return f(v if inner is v.value else replace(v, value=inner))
+            return v if parts[0] is v.value else replace(v, value=parts[0])
+        case Read(unwritten=condition) if condition is not None:
+            made, unwritten = with_children(v, parts, on_index), map_condition(condition, on_index)
+            return made if unwritten == condition else replace(made, unwritten=unwritten)
         case _:
-            assert_never(v)
-
-
-def _map_read(r: Read, go: Callable[[Any], Any], on_index: Callable[[Index], Index]) -> Read:
-    subs = tuple([on_index(s) if isinstance(s, Index) else go(s) for s in r.subscripts])
-    unwritten = r.unwritten and map_condition(r.unwritten, on_index)
-    if unwritten == r.unwritten and all(map(is_, subs, r.subscripts)):
-        return r
-    return replace(r, subscripts=subs, unwritten=unwritten)
+            return with_children(v, parts, on_index)
 
 
 def same(x: Value) -> Value:
@@ -105,7 +81,7 @@ def map_node(
     on_index: Callable[[Index], Index] | None = None,
 ) -> Node:
     """Rebuild bottom-up; a node for which `on_node` gives None becomes an empty block."""
-    ix = on_index or _same_index
+    ix = on_index or same_index
     leaves_values = on_value is same and on_index is None
 
     def value(v: Value) -> Value:
@@ -134,10 +110,6 @@ def map_inner(n: Node, f: Callable[[Node], Node]) -> Node:
             return n
 
 
-def _same_index(i: Index) -> Index:
-    return i
-
-
 def _with_parts(
     n: Node,
     go: Callable[[Node], Node],
@@ -147,7 +119,7 @@ def _with_parts(
     """`n` with its child nodes, values and indices replaced."""
 
     def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
-        new = s if ix is _same_index else tuple(map(ix, s))
+        new = s if ix is same_index else tuple(map(ix, s))
         return s if all(map(is_, new, s)) else new
 
     match n:
@@ -179,7 +151,7 @@ def _with_parts(
             rows, columns, streamed = ix(n.rows), ix(n.columns), ix(n.streamed)
             return replace(moved, rows=rows, columns=columns, streamed=streamed)
         case DeviceNode():
-            return n if ix is _same_index else _with_device_parts(n, subs, ix)
+            return n if ix is same_index else _with_device_parts(n, subs, ix)
         case _:
             assert_never(n)
 
@@ -209,7 +181,7 @@ def _with_device_parts(
 
 
 def _with_branch_parts(n: Branch, go: Callable[[Node], Node], ix: Callable[[Index], Index]) -> Node:
-    condition = n.condition if ix is _same_index else map_condition(n.condition, ix)
+    condition = n.condition if ix is same_index else map_condition(n.condition, ix)
     then, orelse = go(n.then), None if n.orelse is None else go(n.orelse)
     unchanged = condition == n.condition and then is n.then and orelse is n.orelse
     return n if unchanged else Branch(condition, then, orelse)
@@ -224,7 +196,7 @@ def _with_loop_parts(
     if n.value is not None:
         v = value(n.value)
         n = n if v is n.value else replace(n, value=v)
-    if ix is _same_index:
+    if ix is same_index:
         return n if body is n.body else replace(n, body=body)
     lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)
     mask = None if n.mask is None else ix(n.mask)
@@ -307,11 +279,7 @@ def value_children(v: Value) -> tuple[Value, ...]:
 
 def subvalues(v: Value) -> Iterator[Value]:
     """`v` and every value inside it, parents before children."""
-    todo = [v]
-    while todo:
-        v = todo.pop()
-        yield v
-        todo += reversed(value_children(v))
+    return preorder(v, value_children)
 
 
 def loads(v: Value) -> tuple[Read, ...]:
@@ -321,15 +289,17 @@ def loads(v: Value) -> tuple[Read, ...]:
 
 def certain_loads(v: Value) -> tuple[Read, ...]:
     """Those that are made whenever `v` is computed; others may lie outside of their buffers."""
+    return tuple([x for x in preorder(v, _certain) if isinstance(x, Read)])
+
+
+def _certain(v: Value) -> tuple[Value, ...]:
     match v:
         case Select(condition) if not v.eager:
-            inside: tuple[Value, ...] = (condition,)
+            return (condition,)
         case Binary("and" | "or", left):  # which may be all that is looked at
-            inside = (left,)
+            return (left,)
         case _:
-            inside = value_children(v)
-    own = (v,) if isinstance(v, Read) else ()
-    return (*own, *(r for x in inside for r in certain_loads(x)))
+            return value_children(v)
 
 
 def position_loads(loop: Loop) -> tuple[Read, ...]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact integers in subscripts -> between what they lie, as far as that is told by their form.
 
 Interval arithmetic with ends that move: of `2*i + min(at(i), 2)`, where `at` holds bytes, the least
@@ -6,14 +7,13 @@ is `2*i`, and the most `2*i + 2`.
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Binary, Cast, Const, IndexValue, dtype_of
+from tcsym.frontend.program import ROOM, Binary, Cast, Const, IndexValue, dtype_of
 from tcsym.index.expr import Index, index
 from tcsym.ir.loops import Value
 from tcsym.sizes.context import Interval, interval
 from tcsym.types import DType
 
 Range = tuple[Index, Index]
-_MOST_INDEX = 1 << 40  # no size or index is larger
 
 
 def value_range(v: Value | Index) -> Range | None:
@@ -87,4 +87,4 @@ def _fitting(r: Range | None, dtype: DType = DType.INT64) -> Range | None:
 
 
 def _numbers(e: Index) -> Interval:
-    return interval(e, dict.fromkeys(e.variables(), Interval(-_MOST_INDEX, _MOST_INDEX)))
+    return interval(e, dict.fromkeys(e.variables(), Interval(-ROOM, ROOM)))

@@ -1,4 +1,6 @@
-"""Checks that a kernel of the loop IR is well formed; run between passes in tests.
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that a kernel of the loop IR is well formed; run between passes in tests, and after the
+last one always.
 
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
 and types of accesses, allocation of everything that is not an argument, register buffers addressed
@@ -18,7 +20,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import IndexValue, Read
+from tcsym.frontend.program import Compare, Const, IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
 from tcsym.ir.bounds import extent, trip_bound
 from tcsym.ir.device import (
@@ -53,9 +55,9 @@ from tcsym.ir.loops import (
 from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
-from tcsym.ir.verify_device import verify_device
 from tcsym.sizes.context import Interval, Ranges, interval, ranges_of, simplified
 from tcsym.target.cpu import LINE_BYTES
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 
@@ -103,8 +105,9 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only. ranges: of
-        variables. private: of a buffer, loops that all its uses lie in.
+        differ between them. apart: a condition around may hold in one iteration only. compares:
+        comparisons of indices as values are looked at. sizes: their ranges. around: loops, the
+        outermost first. private: of a buffer, loops that all its uses lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -115,26 +118,36 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
-    ranges: Ranges = {}
+    compares: bool = True
+    sizes: Ranges = {}
+    around: tuple[Loop, ...] = ()
     private: Mapping[str, frozenset[str]] = {}
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
-        low = interval(loop.lower, self.ranges).low
-        last = interval(loop.upper - 1, self.ranges).high
         scope = replace(
             self,
-            ranges={**self.ranges, loop.variable: Interval(low, last)},
+            around=(*self.around, loop),
             variables=self.variables | {loop.variable},
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
-        if loop.kind == "parallel" and _may_repeat(loop, self.ranges):
+        if self.apart:  # no matter then what is shared
+            return scope
+        if loop.kind == "parallel" and _may_repeat(loop, self.ranges()):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
         bounds = loop.lower.variables() | loop.upper.variables()
         if bounds & self.moving or loop.value is not None or loop.at is not None:
             return replace(scope, moving=self.moving | {loop.variable})
         return scope
+
+    def ranges(self) -> Ranges:
+        """Of sizes and variables. Few nodes need them, and they take longer than all else."""
+        found = dict(self.sizes)
+        for loop in self.around:
+            low, last = interval(loop.lower, found).low, interval(loop.upper - 1, found).high
+            found[loop.variable] = Interval(low, last)
+        return found
 
     def where(self, condition: Condition) -> _Scope:
         apart = self.apart or not condition_variables(condition).isdisjoint(self.moving)
@@ -150,10 +163,18 @@ class _Scope(Struct, frozen=True):
         )
 
 
-def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) -> None:
+def verify(
+    kernel: Kernel,
+    kind: TargetKind = "cpu",
+    checks_threads: bool = True,
+    proves_races: bool = True,
+) -> None:
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
-    proves_races: and if threads of a block may race, which isl may take minutes to say.
+    checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
+    tell; that indices are not compared as int32, which numbers for sizes may make of data that are;
+    of a device, its grid, its threads and what they do together, which takes a tenth of the time of
+    compiling. proves_races: and if threads of a block may race, which isl may take minutes to say.
     """
     _verify_admitted(kernel, kind)
     buffers = {b.name: b for b in kernel.buffers}
@@ -169,9 +190,10 @@ def verify(kernel: Kernel, kind: TargetKind = "cpu", proves_races: bool = True) 
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
-    scope = _Scope(buffers, visible, known, frozenset(), ranges=ranges, private=private)
+    scope = _Scope(buffers, visible, known, frozenset(), sizes=ranges, private=private)
+    scope = replace(scope, apart=not checks_threads, compares=checks_threads)
     _verify_node(kernel.body, scope, seen)
-    if kind == "device":
+    if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
 
 
@@ -187,20 +209,22 @@ def _verify_admitted(kernel: Kernel, kind: TargetKind) -> None:
     admitted = ADMITTED[kind]
     nodes, values = _OF_SOME_TARGETS
     for b in kernel.buffers:
-        _require(b.space in admitted.spaces, buffer_text(b), f"{b.space} memory on a {kind}")
+        _require(b.space in admitted.spaces, b, f"{b.space} memory on a {kind}")
     for n, _ in walk(kernel.body):
-        fits = not isinstance(n, nodes) or isinstance(n, admitted.nodes)
-        _require(fits, n, f"a {type(n).__name__} on a {kind}")
+        if isinstance(n, nodes):
+            _require(isinstance(n, admitted.nodes), n, f"a {type(n).__name__} on a {kind}")
         if isinstance(n, Update):
             _require(kind == "device" or not n.atomic, n, f"an atomic update on a {kind}")
         if isinstance(n, Loop):
             _require(n.kind in admitted.loops, n, f"a {n.kind} loop on a {kind}")
         for v in subvalues(n.value) if isinstance(n, Store | Update | Verify) else ():
-            fits = not isinstance(v, values) or isinstance(v, admitted.values)
-            _require(fits, n, f"a {type(v).__name__} on a {kind}")
+            if isinstance(v, values):
+                _require(isinstance(v, admitted.values), n, f"a {type(v).__name__} on a {kind}")
 
 
 def _verify_device(kernel: Kernel, proves_races: bool) -> None:
+    from tcsym.ir.verify_device import verify_device  # processors have no use for it
+
     verify_device(kernel, _require)
     if not proves_races:
         return
@@ -210,25 +234,31 @@ def _verify_device(kernel: Kernel, proves_races: bool) -> None:
         raise InternalError(f"a race, {race}")
 
 
-def _require(holds: bool, where: str | Node, what: str) -> None:
+def _require(holds: bool, where: str | Buffer | Node, what: str) -> None:
     if not holds:
-        text = where if isinstance(where, str) else node_text(where)
+        match where:
+            case str():
+                text = where
+            case Buffer():
+                text = buffer_text(where)
+            case _:
+                text = node_text(where)
         raise InternalError(f"{what}:\n{text}")
 
 
 def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
     if b.strides is not None:
-        _require(len(b.strides) == len(b.shape), buffer_text(b), "strides of another rank")
+        _require(len(b.strides) == len(b.shape), b, "strides of another rank")
     for e in (*b.shape, *b.element_strides()):
-        _require(e.variables() <= sizes, buffer_text(b), "a shape that varies")
-    _require(not b.phase or b.space == "argument", buffer_text(b), "a phase of no argument")
+        _require(e.variables() <= sizes, b, "a shape that varies")
+    _require(not b.phase or b.space == "argument", b, "a phase of no argument")
     plain = b.space == "argument" and b.dtype.is_float and b.strides is None
-    _require(not b.finite or plain, buffer_text(b), "no floats that lie side by side")
+    _require(not b.finite or plain, b, "no floats that lie side by side")
     if b.space == "argument":
-        _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
+        _require(b.name in kernel.arguments, b, "an argument buffer never passed")
     if b.space in ("register", "stack", "shared"):
         constant = all(e.is_constant for e in b.shape)
-        _require(constant, buffer_text(b), f"a {b.space} buffer without a constant shape")
+        _require(constant, b, f"a {b.space} buffer without a constant shape")
 
 
 # ---- statements
@@ -250,11 +280,9 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
         case Block(body):
             for x in body:
                 _verify_node(x, scope, seen)
-        case Allocate(name, body):
-            _require(name in scope.buffers, n, f"unknown buffer {name}")
-            _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
-            _require(name not in scope.visible, n, f"{name} is allocated twice")
-            _verify_node(body, replace(scope, visible=scope.visible | {name}), seen)
+        case Allocate(names, body):
+            _verify_allocation(n, scope)
+            _verify_node(body, replace(scope, visible=scope.visible | set(names)), seen)
         case Prefetch(read):
             _verify_value(n, read, scope)
         case TransposeBlock():
@@ -263,6 +291,14 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _verify_device_node(n, scope)
         case _:
             assert_never(n)
+
+
+def _verify_allocation(n: Allocate, scope: _Scope) -> None:
+    for name in n.buffers:
+        _require(name in scope.buffers, n, f"unknown buffer {name}")
+        _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
+        twice = name in scope.visible or n.buffers.count(name) > 1
+        _require(not twice, n, f"{name} is allocated twice")
 
 
 def _verify_write(n: Store | Update, scope: _Scope) -> None:
@@ -359,13 +395,16 @@ def _verify_sections(loop: Loop, scope: _Scope) -> None:
     """Before any schedule; those prove what they do of the loops inside."""
     if all(x.kind == "serial" for x, _ in walk(loop) if isinstance(x, Loop)):
         private = {b.name for b in scope.buffers.values() if loop.variable in b.private}
-        natural = frozenset(v for v, x in scope.ranges.items() if x.low is not None and x.low >= 0)
+        natural = frozenset(
+            v for v, x in scope.ranges().items() if x.low is not None and x.low >= 0
+        )
         shared = shared_by_sections(sections(loop), frozenset(private), natural)
         _require(shared is None, loop, f"sections that are not apart in {shared}")
 
 
 def _verify_type(n: Node, buffer: DType, value: DType) -> None:
-    _require(buffer is value, n, f"a {value} value for a {buffer} buffer")
+    if buffer is not value:  # before there is a text
+        _require(False, n, f"a {value} value for a {buffer} buffer")
 
 
 def _verify_access(n: Node, name: str, subscripts: tuple[object, ...], scope: _Scope) -> None:
@@ -396,16 +435,30 @@ def _verify_value(n: Node, v: Value, scope: _Scope) -> None:
             _verify_access(n, x.tensor, x.subscripts, inner)
             _verify_type(n, scope.buffers[x.tensor].dtype, x.dtype)
             _require(len(x.checked) in (0, len(x.subscripts)), n, "checks of another rank")
+        elif isinstance(x, Compare):
+            proved = not inner.compares or not _may_wrap(x)
+            _require(proved, n, "a comparison of indices that may wrap, as no proof does")
         elif isinstance(x, HorizontalReduce):
             _require(scope.lane is None, n, "a horizontal reduction inside a vector loop")
             _require(x.width & (x.width - 1) == 0, n, "the width is no power of two")
 
 
+def _may_wrap(x: Compare) -> bool:
+    """Of index expressions, which proofs take as integers of mathematics (LANGUAGE E4)."""
+    sides = x.left, x.right
+    are_indices = all(isinstance(e, IndexValue | Const) for e in sides)
+    return are_indices and any(
+        isinstance(e, IndexValue) and e.dtype is not DType.INT64 for e in sides
+    )
+
+
 def _scoped(v: Value, scope: _Scope) -> Iterator[tuple[Value, _Scope]]:
-    yield v, scope
-    inner = scope.reducing(v) if isinstance(v, HorizontalReduce) else scope
-    for child in value_children(v):
-        yield from _scoped(child, inner)
+    def below(at: tuple[Value, _Scope]) -> list[tuple[Value, _Scope]]:
+        x, around = at
+        inner = around.reducing(x) if isinstance(x, HorizontalReduce) else around
+        return [(child, inner) for child in value_children(x)]
+
+    return preorder((v, scope), below)
 
 
 def _own_variables(v: Value) -> frozenset[str]:

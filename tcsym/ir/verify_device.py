@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what only a device's kernel has: its grid, its threads, what they do together.
 
 A region is a perfect nest of block loops. In it, shared buffers are allocated around everything
@@ -13,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import assert_never
 
 from msgspec import Struct
@@ -90,7 +91,8 @@ def verify_device(kernel: Kernel, require: Require) -> None:
                 _verify_staying(kernel, n, require)
             reads = isinstance(n, Loop) and (n.value is not None or n.at is not None)
             require(not reads, n, "the host reads what is on the device")
-            own = isinstance(n, Allocate) and kernel.buffer(n.buffer).space != "arena"
+            names = n.buffers if isinstance(n, Allocate) else ()
+            own = any(kernel.buffer(name).space != "arena" for name in names)
             require(not own, n, "allocated outside of a grid")
     buffers = {b.name: b for b in kernel.buffers}
     for region in regions:
@@ -162,9 +164,18 @@ class _Region(Struct, frozen=True):
 
     def shared(self, n: Node) -> None:
         """What the threads share is allocated around all else that a block does."""
-        while isinstance(n, Allocate) and self.buffers[n.buffer].space == "shared":
-            n = n.body
+        if isinstance(n, Allocate):
+            others = dropwhile(lambda name: self.buffers[name].space == "shared", n.buffers)
+            rest = tuple(others)
+            n = Allocate(rest, n.body) if rest else n.body
+            if not rest:
+                self.shared(n)
+                return
         self.node(n, _Place())
+
+    def allocated(self, n: Node, names: tuple[str, ...]) -> None:
+        for space in (self.buffers[name].space for name in names):
+            self.require(space in ("register", "stack"), n, f"{space} memory inside a block")
 
     def node(self, n: Node, place: _Place) -> None:
         match n:
@@ -174,9 +185,8 @@ class _Region(Struct, frozen=True):
             case Branch(c, then, orelse):
                 for arm in (then, *(() if orelse is None else (orelse,))):
                     self.node(arm, place.under(c))
-            case Allocate(name, body):
-                space = self.buffers[name].space
-                self.require(space in ("register", "stack"), n, f"{space} memory inside a block")
+            case Allocate(names, body):
+                self.allocated(n, names)
                 self.node(body, place)
             case Loop():
                 self.loop(n, place)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes given to a kernel -> the sizes that its body runs with, where it has a view (`View`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels in JAX: functions that it compiles, differentiates, batches and exports."""
 
 from tcsym.jax.handler import kernels, register

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What XLA calls, for all kernels: buffers of its foreign functions -> tensors of an artifact, which
  * the call names. */
 #include <stdint.h>

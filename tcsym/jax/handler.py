@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels -> what XLA's foreign functions run: their artifacts, behind one way in, in C.
 
 XLA has one target, `tcsym`. Its calls name the kernel by a digest of what it was defined from:

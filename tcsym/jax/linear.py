@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs move -> the tangents of a kernel's results as a linear map that JAX can transpose.
 
 Going back, gradients need what `saving` keeps; going forward, tangents need inputs. So a map has
@@ -74,8 +75,8 @@ class Tangents(Struct, frozen=True):
 
 
 @cache
-def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents:
-    """needs: which inputs move. Errors: DerivativeError."""
+def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents | None:
+    """needs: which inputs move. None: no result depends on these. Errors: DerivativeError."""
     program = kernel.program
     gradient, why = None, None
     try:
@@ -83,6 +84,8 @@ def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents:
     except DerivativeError as error:  # there may be tangents all the same
         why = error
     forward = forward_of(kernel, needs)
+    if forward.kernel is None:
+        return None
     n_known = len(program.inputs) + len(program.outputs)
     kept = gradient.kept if gradient else ()
     kept = tuple(dict.fromkeys((*kept, *(k for k in forward.order if k < n_known))))
@@ -93,7 +96,7 @@ def tangents_of(kernel: Called, needs: tuple[bool, ...]) -> Tangents:
         tuple([k for k in forward.moved if k is not None]),
         tuple([k for _, k in forward.sizes]),
     )
-    if gradient is None:
+    if gradient is None or gradient.kernel is None:
         assert why is not None
         return Tangents(kernel, kept, moved, there, why, None)
     n = len(gradient.kept)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> a function of JAX arrays, traced or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels, and linear maps made of kernels, as primitives of JAX with their rules."""
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ def _tangents(
 ) -> tuple[Arrays, Arrays]:
     inputs = kernel.program.inputs
     needs = [t.dtype.is_float and type(x) is not ad.Zero for t, x in zip(inputs, tangents)]
-    if not any(needs):
+    made = tangents_of(kernel, tuple(needs)) if any(needs) else None
+    if made is None:
         results = call(kernel, primals, sizes)
-        return results, [ad.Zero.from_primal_value(y) for y in results]
-    made = tangents_of(kernel, tuple(needs))
+        return results, [_zero(y) for y in results]
     own = made.sizes(kernel, primals, sizes)
     saved = call(made.saving, primals, made.given(kernel, own))
     results = saved[: len(kernel.program.outputs)]
@@ -95,9 +96,15 @@ def _tangents(
     params = {"there": made.there, "back": made.back, "n_kept": len(kept), "sizes": own}
     moved = dict(zip(made.moved, linear_p.bind(*kept, *moving, **params)))
     found = [moved.get(k) for k in range(len(results))]
-    return results, [
-        ad.Zero.from_primal_value(y) if t is None else t for y, t in zip(results, found)
-    ]
+    return results, [_zero(y) if t is None else t for y, t in zip(results, found)]
+
+
+_typeof: Any = getattr(jax, "typeof", None) or jax.core.get_aval  # its name before JAX 0.6
+
+
+def _zero(result: Any) -> Any:
+    """Where nothing moves."""
+    return ad.Zero(_typeof(result).to_tangent_aval())
 
 
 def _linear_tangents(

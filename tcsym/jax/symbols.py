@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that may be dimension expressions of JAX: what these do not decide, the call checks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> typed programs, from the code cache or analysed and kept there. Errors are not kept."""
 
 from __future__ import annotations

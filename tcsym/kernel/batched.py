@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> one that does it for each element of a batch, or gives back what it would update.
 
 Settings stay.
@@ -10,7 +11,7 @@ from collections.abc import Collection
 from tcsym.errors import OptionError
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.of_program import module_of_programs
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 
 
 def batched_kernel(kernel: Kernel, inputs: Collection[str]) -> Kernel:
@@ -27,7 +28,7 @@ def batched_kernel(kernel: Kernel, inputs: Collection[str]) -> Kernel:
             raise OptionError(f"{kernel.name} has no input `{name}` to batch", hint=hint)
     if not inputs:
         raise OptionError(f"{kernel.name}: no input is batched")
-    made = deep_recursion(batched_program)(kernel.program, inputs)
+    made = depth_checked(batched_program)(kernel.program, inputs)
     filename = f"<{kernel.name} for a batch>"
     return module_of_programs([made], kernel.settings, filename)[made.name]
 
@@ -36,6 +37,6 @@ def functional_kernel(kernel: Kernel) -> Kernel:
     """`kernel` with results in place of updates."""
     from tcsym.batch.functional import functional_program
 
-    made = deep_recursion(functional_program)(kernel.program)
+    made = depth_checked(functional_program)(kernel.program)
     filename = f"<{kernel.name} without updates>"
     return module_of_programs([made], kernel.settings, filename)[made.name]

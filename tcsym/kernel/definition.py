@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`define`: text -> module.
 
 Where an earlier process kept how calls of the text are served, hardly anything is loaded.
@@ -16,11 +17,22 @@ from tcsym.process.forks import inside
 from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from tcsym.kernel.settings import Settings
     from tcsym.options import Options
     from tcsym.sizes.dims import Dim
     from tcsym.strategy import Strategy
     from tcsym.target.target import Target
+
+    class Defined(TypedDict, total=False):
+        """Arguments of `define` that others pass on."""
+
+        sizes: Mapping[str, Dim | int | range] | None
+        strategy: str | Strategy
+        target: str | Target | None
+        options: Options | None
+        recompute: str
 
 
 _WRITTEN_HERE = ("<einsum>", "<trace>")  # names of texts that no user wrote
@@ -51,12 +63,14 @@ def define(
         one for each part of the declared ranges. "pad": inputs are padded to few sizes. Or an
         object of `tcsym.strategy` with arguments, as `tcsym.strategy.Specialize(background=True)`.
     target: "cpu" (what this machine has, the default), or no more than its name says:
-        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector".
-    options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
-        `Options(bind=...)` says which sizes become numbers in the code.
+        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector". Or "cuda" and
+        its kinds (docs/cuda.md).
+    options: a `tcsym.Options`, in place of tuned ones; never changes a result. `Options()` are the
+        defaults. `Options(bind=...)`, which says what sizes become numbers in the code, and has
+        nothing else, leaves tuned ones in force.
     recompute: what gradients of calls that torch or JAX records compute again, as `kernel.grad` has
-        it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "sqrt", states of
-        long loops, from those of about sqrt(T) steps that are kept.
+        it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "all"; "none";
+        "sqrt", states of long loops, from those of about sqrt(T) steps that are kept.
     filename: shown in error messages; for a path, the path.
 
     Returns a `Module`: a mapping of names to kernels, `m["mm"]` or `m.mm`. With a single def it is

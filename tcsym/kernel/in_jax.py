@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels where JAX is imported: those of arrays that it traces are its operators'."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels where torch is imported: which are its operators' to serve.
 
 Nothing more is loaded before a call has arguments that the kernel's native entry does not take.

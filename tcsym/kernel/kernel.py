@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One def, ready to be called: `Kernel`, the face of what serves its calls (`serving`).
 
 Where an earlier process kept how calls are served (`ready`), the rest is loaded when it is wanted.
@@ -9,19 +10,24 @@ from _thread import RLock
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import modules
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tcsym.kernel import in_torch, ready
-from tcsym.kernel.registry import Through, register
+from tcsym.kernel.differentiable import Differentiable
+from tcsym.kernel.registry import Through, documented, register
 from tcsym.process.forks import Inside, inside
 from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
+    from typing import Protocol, TypeVar
+
+    from numpy.typing import NDArray
 
     from tcsym.dispatch.dispatcher import Dispatcher
-    from tcsym.dispatch.switch import Switch
+    from tcsym.display.explained import Explanation
+    from tcsym.display.picture import Picture
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -29,20 +35,31 @@ if TYPE_CHECKING:
     from tcsym.kernel.signature import Signature
     from tcsym.network.memory import Memory
     from tcsym.network.plan import Plan
+    from tcsym.options import Options
     from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
-    from tcsym.runtime.stats import Stats
+    from tcsym.runtime.stats import Counters, Stats
+    from tcsym.runtime.switch import Switch
     from tcsym.sizes.dims import Dim, Sizes
     from tcsym.strategy import Strategy
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
+    from tcsym.tuning.request import Search
+
+    class Shaped(Protocol):
+        """An array of any library."""
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+    Array = TypeVar("Array", bound=Shaped)
 
 Function = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]
 Make = Callable[["Kernel"], "Serving"]
 
 
-class Kernel:
+class Kernel(Differentiable):
     """One def, ready to be called with arrays. Made by `tcsym.define`; compiled when called.
 
     name: of the def.
@@ -53,13 +70,14 @@ class Kernel:
     """
 
     def __init__(self, name: str, make: Make, kept: ready.Ready | None = None) -> None:
-        self.name = name
+        self.name = self.__name__ = self.__qualname__ = name
         self._make = make
         self._made: Serving | None = None
         self._kept = kept
         self._entered: tuple[ready.Ready, Entry, Switch | None] | None = None
         self._lock = RLock()
         self._through: Through | None = None
+        self._stats: Stats | None = None
         self._derivatives: dict[tuple[Any, ...], Kernel] = {}
         self._recorded: Mapping[tuple[bool | None, ...], Function] = {}
         self._inner: Function = self._checked_call if kept is None else self._first_call
@@ -87,7 +105,15 @@ class Kernel:
 
     @property
     def stats(self) -> Stats:
-        return self._serving.stats
+        if self._stats is None:
+            from tcsym.runtime.stats import Stats  # most processes only call
+
+            self._stats = Stats(self._counters)
+        return self._stats
+
+    def _counters(self) -> list[Counters]:
+        recorded = [k for key, k in self._derivatives.items() if key[0] == "saving"]
+        return [self._serving.stats, *(counters for k in recorded for counters in k._counters())]
 
     @property
     def _plan(self) -> CallPlan:
@@ -98,6 +124,41 @@ class Kernel:
         return self._serving.dispatcher
 
     # ---- calls
+
+    @overload
+    def __call__(
+        self,
+        first: NDArray[Any],
+        /,
+        *rest: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **named: Any,
+    ) -> NDArray[Any]: ...
+
+    @overload
+    def __call__(
+        self,
+        first: Array,
+        /,
+        *rest: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **named: Any,
+    ) -> Array: ...
+
+    @overload
+    def __call__(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Any: ...
 
     def __call__(
         self,
@@ -198,7 +259,7 @@ class Kernel:
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
         sizes = switch.sizes_of(args, kwargs)
-        from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
+        from tcsym.runtime.switch import NOTICED_FROM, missing_calls
 
         missing = missing_calls(seconds, switch.calls(sizes), worth=kept[3][1])
         switch.again(sizes, missing or NOTICED_FROM)  # then by the dispatcher
@@ -279,95 +340,35 @@ class Kernel:
         self._dispatcher.policy.precompile()
         return self
 
-    # ---- derivatives
-
-    @outside_graphs
-    @inside
-    def grad(self, wrt: str | Collection[str] | None = None, *, recompute: str = "auto") -> Kernel:
-        """The kernel `<name>_grad` that computes gradients of inputs; its `source` is a def.
-
-        It takes, by their names and only if it needs them: inputs; outputs; and of each floating
-        output `Y` the gradient `dY`. It gives `dX` of each floating input `X`. Where such a name is
-        taken, `_` is appended. It is a kernel like any other, with a gradient of its own.
-        wrt: the inputs that gradients are for; default: all floating ones.
-        recompute: "auto" takes outputs that it needs as arguments, "all" computes them again, so
-            that it depends on inputs and `dY` only. "none" takes all that it needs, "cheap" what
-            took sums or steps of a loop: `saving` gives that. "sqrt" is "auto", but of a loop that
-            it would run again takes the states in front of segments of `S` steps, a size that both
-            are given: then it stores the states of one segment. With `S` near the square root of
-            the steps that takes least memory.
-        What the kernel updates counts as an input and an output, as in `functional`.
-        Errors: DerivativeError for what has no gradient; OptionError.
-        """
-        from tcsym.kernel.derivatives import gradient_module
-
-        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
-        return self._derived(
-            ("grad", names, recompute),
-            lambda: gradient_module([self], names, recompute)._only,
-        )
-
-    @outside_graphs
-    @inside
-    def saving(
-        self, wrt: str | Collection[str] | None = None, *, recompute: str = "cheap"
-    ) -> Kernel:
-        """The kernel `<name>_saving`: this one, with all that `grad` with the same `wrt` and
-        `recompute` takes beside inputs and outputs as further outputs, by their names.
-
-        Errors: as of `grad`.
-        """
-        from tcsym.kernel.derivatives import saving_kernel
-
-        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
-        return self._derived(
-            ("saving", names, recompute),
-            lambda: saving_kernel(self, names, recompute),
-        )
-
-    @outside_graphs
-    @inside
-    def jvp(self, wrt: str | Collection[str] | None = None, *, recompute: str = "all") -> Kernel:
-        """The kernel `<name>_jvp` that computes tangents of outputs: derivatives along a direction.
-
-        It takes inputs that it needs, outputs if only they have a size, and the direction `dX` of
-        each floating input; it gives `dY` of floating outputs that depend on them. Else as `grad`.
-        recompute: "all", or "auto": outputs that it needs are arguments, too.
-        """
-        from tcsym.kernel.derivatives import tangent_kernel
-
-        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
-        return self._derived(
-            ("jvp", names, recompute), lambda: tangent_kernel(self, names, recompute)
-        )
-
-    def _derived(self, key: tuple[Any, ...], make: Callable[[], Kernel]) -> Kernel:
-        with self._lock:
-            if key not in self._derivatives:
-                self._derivatives[key] = make()
-            return self._derivatives[key]
-
     # ---- tuning
 
     def tune(
         self,
         sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
-        budget: str | int = "60s",
-        **settings: Any,
+        budget: str | float | None = None,
+        *,
+        candidates: int | None = None,
+        weights: Sequence[float] | None = None,
+        start: Options | Sequence[Options] | None = None,
+        executor: Any = None,
+        progress: bool | None = None,
+        seed: int = 0,
+        search: Search = "guided",
     ) -> TuningReport:
         """Search for better options; they go to the user's store and serve the next call.
 
         sizes: sizes to be quick at, as a list of mappings, or ranges to draw from, as a mapping to
             `Dim`, `range` and numbers; None: as declared.
-        budget: time as in "60s", "2min", of which it takes no more than a tenth longer, or a number
-            of candidates.
+        budget: seconds, or time as in "2min", of which it takes no more than a tenth longer;
+            default: 60 s.
+        candidates: how many to try at most, however long it takes, in place of `budget`.
         weights: how often each of the listed sizes occurs.
         start: options to try first, `tcsym.Options` or a list of them.
         seed: of all that is random.
         search: "guided" or "genetic".
         executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
             like this one; default: worker processes here, which survive what candidates do.
-        progress: True, False, or None: only on a terminal.
+        progress: True, False, or None: on terminals and in notebooks, as TCSYM_PROGRESS says.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
@@ -377,7 +378,17 @@ class Kernel:
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
         given = self.program, target, declared, sizes, budget
-        report = tune_program(*given, began=began, **settings)
+        report = tune_program(
+            *given,
+            candidates=candidates,
+            weights=weights,
+            start=start,
+            executor=executor,
+            progress=progress,
+            seed=seed,
+            search=search,
+            began=began,
+        )
         self._serving.dispatch(self._checked_call, self._install, ahead=report.code)
         self._install(self._checked_call)
         return report
@@ -491,28 +502,63 @@ class Kernel:
         return dict(zip(self._plan.output_names, bound.shapes))
 
     @inside
-    def explain(self, stage: str = "variants", /, **sizes: int) -> str:
+    def explain(self, stage: str = "variants", /, **sizes: int) -> Explanation:
         """The text of one stage of compilation, of the version that serves the given sizes.
 
         Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
         Without sizes, or with some, a stage is that of the first of the versions which may serve;
         its first line says which. Arguments are taken to be dense.
-        Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
-        variants; for a device also cuda ptx sass. Errors: OptionError for another name, SizeError
+        Stages: syntax program ranges scop dependences schedule loops plan mapped costs llvm asm
+        options variants; for a device also cuda ptx sass; `costs` needs all sizes. Errors:
+        OptionError for another name or missing sizes, SizeError
         for what is no size of this def, TargetError for a device's stages on another target.
+        A `str`; as the last line of a notebook's cell it is coloured and folds, with what runs at
+        these sizes open.
         """
         return self._serving.explain(stage, sizes)
+
+    @outside_graphs
+    @inside
+    def picture(
+        self,
+        element: str,
+        /,
+        *inputs: Any,
+        statement: str | None = None,
+        through: bool = False,
+        **named: Any,
+    ) -> Picture:
+        """Which elements are read for one that is written: an SVG, which notebooks show.
+
+        element: as the text names it, `"Y(0, 2, 3)"`, or several, `"Y(0, :, 1:4)"`: of a result,
+            of what is updated, or of a temporary.
+        inputs, named: as for `compile`: arrays, shapes, or sizes by name. What data decide
+            (gathers, ragged rows, conditions on values) needs arrays. Small ones: it is for the
+            eye.
+        statement: its name in `explain("program")`; default: all that write the element.
+        through: not what these statements read, but what the element is made of: arguments only.
+        Nothing is updated. Errors: TCError of kinds syntax, name, rank and bounds for the element;
+        size if data are missing, or if more than four million points would run; those of a call.
+        """
+        from tcsym.kernel.pictured import picture  # most processes only call
+
+        return picture(self._serving, element, inputs, named, statement, through)
+
+    def _doc(self, of_class: str | None) -> str | None:
+        return f"{self.signature!r}\n\n{self.source.strip()}\n"
 
     def __repr__(self) -> str:
         return f"<tcsym kernel {self.signature!r}>"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import kernel_html
 
-        text = html.escape(self.source.strip("\n"))
-        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+        return kernel_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from tcsym.kernel.module import rebuild_kernel
 
         return rebuild_kernel, (self.settings, self.name)
+
+
+documented(Kernel)

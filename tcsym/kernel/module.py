@@ -1,15 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """All defs of one text: `Module`, a mapping of names to kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import in_torch
 from tcsym.kernel.kernel import Kernel
-from tcsym.process.forks import go_first
+from tcsym.kernel.registry import documented
 
 if TYPE_CHECKING:
     from tcsym.errors import TCWarning
@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     from tcsym.kernel.kernel import Make
     from tcsym.kernel.ready import Ready
     from tcsym.kernel.settings import Settings
+    from tcsym.runtime.stats import Stats
 
+    Only = Kernel  # which a module of one def is, too
+else:
+    Only = object
+
+_FUNCTIONS = frozenset(["__name__", "__qualname__"])
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
 
 
-class Module:
+class Module(Only):
     """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
 
-    With a single def the module is that kernel, too: it can be called and has its attributes. A def
-    whose name is an attribute of the module is reached by `m["name"]`.
+    With a single def the module is that kernel, too: it can be called and has its attributes. With
+    several it has `stats` of all of them. A def whose name is an attribute of the module is reached
+    by `m["name"]`.
     """
 
     warnings: tuple[TCWarning, ...]
@@ -33,6 +40,7 @@ class Module:
 
     def __init__(self, kernels: Mapping[str, Kernel], warnings: tuple[TCWarning, ...] = ()) -> None:
         self._kernels = kernels
+        self._only = next(iter(kernels.values()))
         self.warnings = warnings
         # As attributes proper they are found without `__getattr__`, which costs more than a call.
         taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
@@ -56,12 +64,20 @@ class Module:
     def __contains__(self, name: object) -> bool:
         return name in self._kernels
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+    def __getattr__(self, name: str) -> Kernel:
+        if name.startswith("_") and name not in _FUNCTIONS:
             raise AttributeError(name)
-        if name in _DELEGATED and len(self._kernels) == 1:
-            return getattr(self._only, name)
+        if name in _DELEGATED | _FUNCTIONS and len(self._kernels) == 1:
+            return getattr(self._only, name)  # type: ignore[no-any-return]
+        if name == "stats":
+            return self._all_stats()  # type: ignore[return-value]
         raise AttributeError(self._unknown(name))
+
+    def _all_stats(self) -> Stats:
+        """What all kernels did so far."""
+        from tcsym.runtime.stats import Stats  # most processes only call
+
+        return Stats(lambda: [c for kernel in self._kernels.values() for c in kernel._counters()])
 
     def _unknown(self, name: str) -> str:
         from difflib import get_close_matches
@@ -71,56 +87,57 @@ class Module:
         return f"no def `{name}` among {', '.join(self._kernels)}{hint}"
 
     def __dir__(self) -> list[str]:
-        delegated = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
+        delegated = _DELEGATED if len(self._kernels) == 1 else frozenset(["stats"])
         return sorted({*super().__dir__(), *self._kernels, *delegated})
-
-    @cached_property
-    def _only(self) -> Kernel:
-        return next(iter(self._kernels.values()))
 
     @property
     def _settings(self) -> Settings:
         return self._only.settings
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the only def; see `Kernel.__call__`."""
-        if len(self._kernels) == 1:
-            if "torch" in modules and in_torch.in_graph():
-                return self._only(*args, **kwargs)
-            return self._only._entry(*args, **kwargs)
-        from tcsym.errors import CallError
+    if not TYPE_CHECKING:  # its types are Kernel's
 
-        names = ", ".join(self._kernels)
-        message = f"this module has {len(self)} defs, it is not one function"
-        raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Call the only def; see `Kernel.__call__`."""
+            if len(self._kernels) == 1:
+                if "torch" in modules and in_torch.in_graph():
+                    return self._only(*args, **kwargs)
+                return self._only._entry(*args, **kwargs)
+            from tcsym.errors import CallError
+
+            names = ", ".join(self._kernels)
+            message = f"this module has {len(self)} defs, it is not one function"
+            raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
+
+    def _doc(self, of_class: str | None) -> str | None:
+        return self._only.__doc__ if len(self._kernels) == 1 else of_class
 
     def __repr__(self) -> str:
         lines = [f"  {kernel.signature!r}" for kernel in self._kernels.values()]
         return "\n".join(["<tcsym module", *lines]) + ">"
 
     def _repr_html_(self) -> str:
-        import html
+        from tcsym.kernel.kernel_html import module_html
 
-        lines = [html.escape(repr(kernel.signature)) for kernel in self._kernels.values()]
-        listed = "".join(f"<li><code>{line}</code></li>" for line in lines)
-        return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"
+        return module_html(list(self._kernels.values()), self._settings.source)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return module_of, (self._settings,)
 
 
+documented(Module)
+
+
 def module_of(settings: Settings, programs: Mapping[str, Program] | None = None) -> Module:
     """The module of a text, of which `programs` are known. Errors: all of the compile phase,
     OptionError."""
-    from tcsym.process.recursion import deep_recursion
+    from tcsym.process.recursion import depth_checked
 
-    return Module(*deep_recursion(_checked)(settings, programs))
+    return Module(*depth_checked(_checked)(settings, programs))
 
 
 def _checked(
     settings: Settings, programs: Mapping[str, Program] | None
 ) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
-    go_first()
     from tcsym.dispatch.choose import require_one_served
     from tcsym.kernel.serving import Text
 
@@ -135,7 +152,6 @@ def ready_module(kept: Mapping[str, Ready | None], settings: Callable[[], Settin
     made: list[Any] = []
 
     def text() -> Any:
-        go_first()
         from tcsym.kernel.serving import Text
 
         if not made:

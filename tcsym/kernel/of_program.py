@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed programs that were made of a kernel's -> kernels with the settings of that one."""
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.module import Module, module_of
 from tcsym.kernel.serving import Serving
 from tcsym.kernel.settings import Settings
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.plan import plan_call
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 
 
 def kernel_of_program(program: Program, settings: Settings) -> Kernel:
     """What is declared of sizes holds for those that the program has."""
     own = {n: d for n, d in settings.sizes.items() if n in program.sizes}
-    bound = tuple((n, when) for n, when in settings.options.bind_of.items() if n in program.sizes)
     options = settings.options
-    if options.bind_of:
+    if options is not None and options.bind_of:
+        bound = tuple((n, when) for n, when in options.bind_of.items() if n in program.sizes)
         options = replace(options, bind=bound or "never")
     given = replace(settings, sizes=own, options=options)
 
-    @deep_recursion
+    @depth_checked
     def serving(kernel: Kernel) -> Serving:
         plan = plan_call(program, own, frozenset(program.sizes), given.target)
-        made = Serving(program, given, plan, Stats())
+        made = Serving(program, given, plan, Counters())
         made.dispatch(kernel._checked_call, kernel._install)
         return made
 

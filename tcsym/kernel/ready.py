@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> how an earlier process served calls of its defs: code and call entries, in one file.
 
 A process that finds it serves calls of dense numpy arrays without the program, the dispatcher and
@@ -25,8 +26,8 @@ from tcsym.runtime.versions import whole_version
 from tcsym.target.caches import cache_bytes
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.switch import Switch
     from tcsym.runtime._native import Entry
+    from tcsym.runtime.switch import Switch
 
 # Fields of the `SwitchImage`, seconds after which calls of the same sizes are looked at (0: they
 # are not), the region that the code is for (None: all sizes).
@@ -90,7 +91,7 @@ def _load_ready(made: Ready, slow: Function, failed: Callable[[int], None]) -> E
 
 def _load_switch(kept: KeptSwitch, entry: Entry, slow: Function) -> Switch:
     """The switch; calls go to `entry`: all, or those of its region, and others to `slow`."""
-    from tcsym.dispatch.switch import Switch, SwitchImage
+    from tcsym.runtime.switch import Switch, SwitchImage
 
     fields, _, region = kept
     switch = Switch(SwitchImage(*fields), entry if region is None else slow)

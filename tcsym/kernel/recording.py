@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a program -> a trace of kernels, sizes, counts and times, as JSON lines.
 
 `tcsym.recorded` reads traces; `tcsym tune TRACE` tunes for them. While nothing is recorded, calls

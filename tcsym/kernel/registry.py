@@ -1,4 +1,6 @@
-"""The kernels of this process, so that recording their calls reaches all of them (`recording`)."""
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernels of this process share: a list of them, so that recording their calls reaches all
+(`recording`), and docstrings of their own, as functions have."""
 
 from __future__ import annotations
 
@@ -48,3 +50,18 @@ def _renew() -> None:
 
 
 at_fork(after_in_child=_renew)
+
+
+class _Doc:
+    """In place of the docstring of a class: it, and of its values what they say of themselves."""
+
+    def __init__(self, of_class: str | None) -> None:
+        self._of_class = of_class
+
+    def __get__(self, value: Any, _: type) -> str | None:
+        return self._of_class if value is None else value._doc(self._of_class)
+
+
+def documented(cls: type) -> None:
+    """Values of the class have docstrings of their own, from `_doc`."""
+    cls.__doc__ = _Doc(cls.__doc__)  # type: ignore[assignment]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What serves the calls of one def: its program, how a call is checked, its versions.
 
 A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a
@@ -29,7 +30,7 @@ from tcsym.kernel.tracing import traced_call
 from tcsym.kernel.warned import warnings_of
 from tcsym.options import Options
 from tcsym.process.forks import Inside
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import (
@@ -50,7 +51,7 @@ from tcsym.runtime.results import (
     require_updatable,
     result_library,
 )
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim, Sizes
@@ -62,10 +63,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from tcsym.dispatch.switch import Switch
+    from tcsym.display.explained import Explanation
     from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.switch import Switch
     from tcsym.tuning.choice import Choice
 
 Function = Callable[..., Any]
@@ -75,19 +77,19 @@ _OPTIONS = ("out", "sizes", "threads")
 class Text:
     """The programs of one text, and its settings, checked. Errors: all of the compile phase."""
 
-    @deep_recursion
+    @depth_checked
     def __init__(self, settings: Settings, programs: Mapping[str, Program] | None = None) -> None:
         self.programs = programs or analysed(settings.source, settings.filename)
         self.settings = validated(settings, self.programs)
         self.warnings = warnings_of(self.programs.values())
         self.all_sizes = frozenset(name for p in self.programs.values() for name in p.sizes)
 
-    @deep_recursion
+    @depth_checked
     def serving(self, name: str, slow: Function, install: Callable[[Function], None]) -> Serving:
         """`slow` serves every call of def `name`; `install` makes calls enter a function."""
         program = self.programs[name]
         plan = plan_call(program, self.settings.sizes, self.all_sizes, self.settings.target)
-        made = Serving(program, self.settings, plan, Stats())
+        made = Serving(program, self.settings, plan, Counters())
         made.dispatch(slow, install)
         if self._is_kept(plan):
             made.dispatcher.keep = self._keep
@@ -98,7 +100,7 @@ class Text:
         given = self.settings
         if self.warnings or shaping_sizes(plan.program):
             return False  # who defines it again is warned again; versions follow the first call
-        plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
+        plain = not given.sizes and given.target in (None, "cpu") and given.options is None
         types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
         return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
 
@@ -135,7 +137,9 @@ class Serving:
 
     dispatcher: Dispatcher
 
-    def __init__(self, program: Program, settings: Settings, plan: CallPlan, stats: Stats) -> None:
+    def __init__(
+        self, program: Program, settings: Settings, plan: CallPlan, stats: Counters
+    ) -> None:
         self.program = program
         self.settings = settings
         self.plan = plan
@@ -262,9 +266,11 @@ class Serving:
 
     # ---- shapes without arrays
 
-    def bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
+    def bind_shapes(
+        self, inputs: tuple[Any, ...], named: Mapping[str, Any], plan: CallPlan | None = None
+    ) -> Bound:
         """As `bind`, from arrays, specs, or sizes alone."""
-        plan = self.plan
+        plan = plan or self.plan
         parameters = {p.name for p in plan.inputs}
         arrays = {n: x for n, x in named.items() if n in parameters}
         sizes = {n: x for n, x in named.items() if n not in parameters}
@@ -301,6 +307,7 @@ class Serving:
         """As a folder that runs without a compiler."""
         from tcsym.artifact.build import export
         from tcsym.artifact.constants import constants_of, without_constants
+        from tcsym.display.progress import Progress
         from tcsym.network.plan import known_bounds
         from tcsym.strategy import resolve_strategy
 
@@ -310,9 +317,13 @@ class Serving:
         is_own = strategy is None and not constants
         table = self.dispatcher.table if is_own else None
         settings = given.target, given.options, most, targets, chosen, table
-        if constants:
-            return export(path, constants_of(self.planned(bounds), constants), *settings)
-        return export(path, without_constants(self.plan), *settings)
+        with Progress(f"export {self.program.name}"):
+            own = (
+                constants_of(self.planned(bounds), constants)
+                if constants
+                else without_constants(self.plan)
+            )
+            return export(path, own, *settings)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""
@@ -337,7 +348,7 @@ class Serving:
         region = self.dispatcher.policy.region_of(values)
         return choice_of(self.program.canonical, making.target, region, values)
 
-    def explain(self, stage: str, sizes: Mapping[str, int]) -> str:
+    def explain(self, stage: str, sizes: Mapping[str, int]) -> Explanation:
         """The text of one stage, of the version that serves the given sizes."""
         from tcsym.dispatch.texts import explain_version, explain_versions
 
@@ -346,7 +357,7 @@ class Serving:
             return explain_versions(self.dispatcher, given)
         text = explain_version(self.dispatcher, stage, given)
         if stage == "plan" and len((plan := self.planned(None)).steps) > 1:
-            return f"{plan.steps_text()}\n\n{text}"
+            return text.after(f"{plan.steps_text()}\n")
         return text
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `define` was given, as one value, and the check of its sizes against the text."""
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
-RECOMPUTE = ("auto", "cheap", "sqrt")  # what gradients of recorded calls may compute again
+RECOMPUTE = ("auto", "all", "cheap", "none", "sqrt")  # of gradients of recorded calls
 
 
 class Settings(Struct, frozen=True):
-    """Everything `define` was given: what a pickled module or kernel consists of."""
+    """Everything `define` was given: what a pickled module or kernel consists of.
+
+    options: None: tuned ones, or the default.
+    """
 
     source: str
     filename: str
     sizes: Mapping[str, Dim | int]
     strategy: Strategy
     target: str | Target | None
-    options: Options
+    options: Options | None
     recompute: str = "cheap"
 
 
@@ -47,8 +51,6 @@ def given_settings(
         hint = "decode it: `source.decode()`" if isinstance(source, bytes) else ""
         message = f"`source` is {type(source).__name__}, expected the text of defs or a path"
         raise TCTypeError(message, hint=hint)
-    if not isinstance(options, Options | None):
-        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
     if recompute not in RECOMPUTE:
         raise OptionError(f"recompute is {recompute!r}", hint=f"one of {', '.join(RECOMPUTE)}")
     _require_target(target)
@@ -58,9 +60,23 @@ def given_settings(
         sizes={} if sizes is None else sizes,  # type: ignore[arg-type]  # `validated` converts
         strategy=resolve_strategy(strategy),
         target=target,
-        options=options or Options(),
+        options=None if options is None else checked_options(options),
         recompute=recompute,
     )
+
+
+def checked_options(options: object) -> Options:
+    """Errors: OptionError."""
+    if not isinstance(options, Options):
+        hint = "write `tcsym.Options(pack=False)`, or `tcsym.Options(**options)` for a dict"
+        raise OptionError(
+            f"`options` is {type(options).__name__}, expected tcsym.Options", hint=hint
+        )
+    if options.plans:
+        from tcsym.schedule.wanted import require_plans  # loads what compiles
+
+        require_plans(options)
+    return options
 
 
 def text_of_file(path: PathLike[str]) -> str:
@@ -108,7 +124,8 @@ def validated(settings: Settings, programs: Mapping[str, Program]) -> Settings:
             expected = "an integer >= 0, a range or a tcsym.Dim"
             raise error(f"size `{name}` is {value!r}, expected {expected}")
         checked[name] = number
-    _require_bound(settings.options, known)
+    if settings.options is not None:
+        _require_bound(settings.options, known)
     return replace(settings, sizes=checked)
 
 

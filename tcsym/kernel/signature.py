@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of a kernel's inputs and outputs as users see them, and specs of concrete arguments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A function of symbolic tensors that calls kernels -> the def that it amounts to.
 
 While the function runs, a kernel that is called with a `Symbol` notes a call statement and answers
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from tcsym.errors import CallError, OptionError
-from tcsym.runtime.arguments import MISSING, match_arguments
+from tcsym.runtime.arguments import MISSING, match_arguments, missing
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
 from tcsym.sizes.values import size_value
@@ -159,7 +160,7 @@ def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 def _argument(plan: CallPlan, p: Parameter | GivenSize, x: Any, made: Trace) -> str:
     if x is MISSING:
-        raise plan.error("size", f"`{p.name}` is missing", p.span)
+        raise missing(plan, p)
     if isinstance(p, GivenSize):
         return _size_argument(plan, p, x, made)
     if not isinstance(x, Symbol) or x.trace is not made:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of a text -> the warnings that `define` gives (LANGUAGE F9)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ready kernels, one `.tc` file each: `tcsym.library.matmul(A, B)`.
 
     from tcsym import library
@@ -11,7 +12,7 @@ options are tuned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tcsym.errors import OptionError
 from tcsym.process.forks import inside
@@ -19,13 +20,15 @@ from tcsym.process.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Unpack
 
+    from tcsym.kernel.definition import Defined
     from tcsym.kernel.kernel import Kernel
     from tcsym.sizes.dims import Dim
 
 __all__ = ["description", "load", "names", "path", "sizes", "source"]
 
-_SIZES = "Sizes:"
+SIZES = "Sizes:"  # a line of the comment that says for which sizes options are tuned
 
 
 def names() -> tuple[str, ...]:
@@ -52,7 +55,7 @@ def source(name: str) -> str:
 def description(name: str) -> str:
     """What a kernel computes: the comment at the top of its file, on one line."""
     lines = [line[1:].strip() for line in source(name).splitlines() if line.startswith("#")]
-    return " ".join(line for line in lines if not line.startswith(_SIZES))
+    return " ".join(line for line in lines if not line.startswith(SIZES))
 
 
 def sizes(name: str) -> dict[str, Dim]:
@@ -64,14 +67,14 @@ def sizes(name: str) -> dict[str, Dim]:
 
     from tcsym.sizes.dims import Dim
 
-    (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {_SIZES}"))
+    (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {SIZES}"))
     found = re.findall(r"(\w+)=(\d+)\.\.(\d+)", line)
     return {size: Dim(int(low), int(high)) for size, low, high in found}
 
 
 @outside_graphs
 @inside
-def load(name: str, **settings: Any) -> Kernel:
+def load(name: str, **settings: Unpack[Defined]) -> Kernel:
     """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
     from tcsym.kernel.definition import define
 
@@ -90,7 +93,8 @@ def __getattr__(name: str) -> Kernel:
     try:
         kernel = load(name)
     except OptionError as error:
-        raise AttributeError(f"module 'tcsym.library' has no kernel `{name}`") from error
+        message = f"module 'tcsym.library' has no kernel `{name}`: {error.hint}"
+        raise AttributeError(message) from error
     globals()[name] = kernel
     return kernel
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan -> tree: one function for each directive. None asks whether something pays."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Unary
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Allocate, Buffer, Loop, Node, Store, Update, Value, block
+from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, allocated, block
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
 from tcsym.mapping.ends import ends
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
@@ -239,7 +240,7 @@ def combine(m: Mapping_, d: Combine) -> Mapping_:
         made.append(name)
     new = block(*before, body, *after)
     for name in made:
-        new = Allocate(name, new)
+        new = allocated(name, new)
     return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ragged ends, all of them, after tiling: masks are dropped, kept, or split off.
 
 A tile whose points are masked becomes `if it is whole: without masks; else: masked`, the latter
@@ -32,7 +33,18 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import Allocate, Branch, Buffer, Loop, Node, Store, Update, Value, block
+from tcsym.ir.loops import (
+    Allocate,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    allocated,
+    block,
+)
 from tcsym.ir.traverse import loads, map_inner, map_node, map_value, substitute_value, walk
 from tcsym.mapping.tree import Mapping_, accessed, chain, redirected, variables_of
 
@@ -41,7 +53,7 @@ MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a
 
 def ends(m: Mapping_) -> Mapping_:
     made = dict[str, Buffer]()
-    own = frozenset(x.buffer for x, _ in walk(m.node) if isinstance(x, Allocate))
+    own = frozenset(b for x, _ in walk(m.node) if isinstance(x, Allocate) for b in x.buffers)
     node = _tiles(replace(m, made=made, own=own), m.node)
     return replace(m, node=node, buffers={**m.buffers, **made})
 
@@ -196,7 +208,7 @@ def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
         spill = replace(x, mask=None, body=spill)
         row = replace(x, body=row) if x is not rows else row
     upper = minimum(rows.upper, rows.mask)
-    return Allocate(
+    return allocated(
         name, block(spill, replace(rows, kind="serial", upper=upper, mask=None, body=row))
     )
 

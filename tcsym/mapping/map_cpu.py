@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> mapped kernel, nest by nest: analyse, own, apply each version, close."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE
 from tcsym.index.text import condition_text
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, block
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, allocated, block
 from tcsym.ir.traverse import map_node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.choose import versions
@@ -24,7 +25,7 @@ from tcsym.schedule.order.parallelise import parallelise
 from tcsym.target.machine import Machine
 
 
-class Mapped(Struct, frozen=True):
+class MappedNests(Struct, frozen=True):
     """`notes`: the plans of all nests."""
 
     kernel: Kernel
@@ -33,7 +34,7 @@ class Mapped(Struct, frozen=True):
 
 def map_kernel(
     kernel: Kernel, machine: Machine, options: Options, given: Mapping[str, str] = {}
-) -> Mapped:
+) -> MappedNests:
     """given: plans by the outermost loop of their nest. Raises `Refused` where one of the nests is
     none that directives serve."""
     original, kernel = kernel, in_quotients(kernel)
@@ -56,7 +57,7 @@ def map_kernel(
     kept = [b for b in kernel.buffers if b.space == "argument" or b.name in used]
     for b in kept:
         if b.space != "argument":
-            node = Allocate(b.name, node)
+            node = allocated(b.name, node)
     own_ = {b.name for b in made}
     buffers = (*(replace(b, private=frozenset()) for b in kept if b.name not in own_), *made)
     kernel = replace(kernel, body=node, buffers=buffers)
@@ -67,7 +68,7 @@ def map_kernel(
         from tcsym.ir.verify import verify
 
         verify(kernel)
-    return Mapped(kernel, tuple(notes))
+    return MappedNests(kernel, tuple(notes))
 
 
 def _nest(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest, analysed once: its loops, its statements, how their accesses move, what is legal."""
 
 from __future__ import annotations

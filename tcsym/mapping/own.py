@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a point of the band owns of a buffer becomes a temporary that lives around its statements.
 
 Loops of the band are proved parallel: no two of their iterations write one element. So elements
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, var
-from tcsym.ir.loops import Allocate, Buffer, Node, Store, Update, block
+from tcsym.ir.loops import Buffer, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import walk
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused
@@ -43,7 +44,7 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
             body = redirected(body, name, lambda s, n=name, k=kept: (n, tuple(s[d] for d in k)))  # type: ignore[misc]
         made.append(new)
     for new in reversed(made):
-        body = Allocate(new, body)
+        body = allocated(new, body)
     for x in reversed(nest.band):
         body = replace(x, body=body)
     return replace(mapping, node=body, buffers=buffers)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans as data: a few directives that print, parse, and are carried out by `apply`.
 
     split m block tile:8 reg:6; split n panel tile:64 reg:2 lane:8; split k unroll:4

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the compiler asks for mapped loops: by plans if all nests can be, else as before."""
 
 from __future__ import annotations

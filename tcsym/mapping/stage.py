@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An operand -> a copy of what is needed of it inside of a loop, laid out as it is used there.
 
 What is read is copied at the start of the loop, what is written at its end. All accesses of the
@@ -34,7 +35,6 @@ from tcsym.index.expr import (
 from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
-    Allocate,
     Branch,
     Buffer,
     Loop,
@@ -42,6 +42,7 @@ from tcsym.ir.loops import (
     Store,
     TransposeBlock,
     Update,
+    allocated,
     block,
 )
 from tcsym.ir.traverse import walk
@@ -66,7 +67,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     body = redirected(at.body, d.operand, lambda s: (copy.name, forms[s]))
     written = _is_written(at, d)
     body = block(body, copy.out()) if written else block(copy.filled(), body)
-    body = Allocate(copy.name, body)
+    body = allocated(copy.name, body)
     return replace(m, node=replaced(m.node, d.at, lambda x: replace(x, body=body)))
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of loops while a plan is carried out.
 
 An `Allocate` stands where its buffer lives, from the start: it is the scope of the temporary, and
@@ -131,15 +132,15 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
     Temporaries that live inside of the points get a dimension for each: `buffers` is changed.
     """
     match node:
-        case Allocate(name, body):
-            b = buffers[name]
+        case Allocate(names, body):
             lanes = [p for p in points if p.kind == "vector"]
             first = [p for p in points if p.kind != "vector"]
             before, after = ([var(p.variable) for p in x] for x in (first, lanes))
-            shape = (*(p.upper for p in first), *b.shape, *(p.upper for p in lanes))
-            buffers[name] = replace(b, shape=shape)
-            body = redirected(body, name, lambda s: (name, (*before, *s, *after)))
-            return Allocate(name, sunk(points, body, buffers))
+            for name in names:
+                shape = (*(p.upper for p in first), *buffers[name].shape, *(p.upper for p in lanes))
+                buffers[name] = replace(buffers[name], shape=shape)
+                body = redirected(body, name, lambda s, name=name: (name, (*before, *s, *after)))  # type: ignore[misc]
+            return Allocate(names, sunk(points, body, buffers))
         case Block(body):
             return block(*(sunk(points, x, buffers) for x in body))
         case Branch(c, a, b):
@@ -190,12 +191,13 @@ class Close(Struct):
                 inner = {**loops, n.variable: var(new)}
                 mask = None if n.mask is None else substitute(n.mask, inner)
                 return replace(outer, variable=new, mask=mask, body=body)
-            case Allocate(name, body):
-                new = self.names.fresh(name)
-                space = _space(self.buffers[name], body)
-                b = replace(self.buffers[name], name=new, space=space, private=frozenset())
-                self.made.append(b)
-                return Allocate(new, self(body, loops, {**temporaries, name: new}))
+            case Allocate(names, body):
+                new = {name: self.names.fresh(name) for name in names}
+                for name in names:
+                    space = _space(self.buffers[name], body)
+                    b = self.buffers[name]
+                    self.made.append(replace(b, name=new[name], space=space, private=frozenset()))
+                return Allocate(tuple(new.values()), self(body, loops, {**temporaries, **new}))
             case Block(body):
                 return block(*(self(x, loops, temporaries) for x in body))
             case Branch(c, a, b):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments of a call: which is which, and their memory. numpy's arrays are read through numpy's C
  * API, other libraries' tensors through DLPack's C exchange API. Whatever is unusual counts as OTHER:
  * such calls are served by Python, which also says what is wrong with them. */

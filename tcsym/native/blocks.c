@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of large results: blocks that are used again when the arrays that had them are gone.
  * numpy's arrays get them through a memory handler (NEP 49), tensors through DLPack's deleter, which
  * may run without the GIL. */

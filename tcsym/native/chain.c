@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chain: the kernels of a program one after the other, for arguments of fixed layouts and sizes, in
  * memory that was made before. A call checks that its arguments are such, runs the kernels, copies
  * what is kept for the next call, and gives back the same results as always. Other arguments are

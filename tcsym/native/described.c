@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays on devices that describe themselves, by `__cuda_array_interface__` or by DLPack's capsules
  * alone, and new ones beside them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels for CUDA: what their host halves launch grids by.
  *
  * Nothing of the device's memory is allocated here, and nothing waits for it, so that CUDA graphs can
@@ -138,12 +139,10 @@ static Recorded *taken(Grids *grids, const Called *called) {
 
 /* The launches of a call as a graph, in place of the one of other addresses, which is changed if the
  * driver can. 0, or DRIVER_ERROR less its code, or what the host half says. */
-static int32_t record(Grids *grids, Recorded *r, const Called *called) {
+static int32_t record_relaxed(Grids *grids, Recorded *r, const Called *called) {
     void *graph = NULL, *ready = r->ready;
     int64_t launches, why[4], *addresses = r->key + grids->n_sizes;
-    int mode = RELAXED, code = cuThreadExchangeStreamCaptureMode(&mode); /* whoever captures */
-    if (!code && !grids->apart)
-        code = cuStreamCreate(&grids->apart, NON_BLOCKING);
+    int code = grids->apart ? 0 : cuStreamCreate(&grids->apart, NON_BLOCKING);
     if (code || (code = cuStreamBeginCapture_v2(grids->apart, RELAXED)))
         return DRIVER_ERROR - code;
     int32_t result = enqueue_on(grids, called, grids->apart, &launches);
@@ -159,10 +158,19 @@ static int32_t record(Grids *grids, Recorded *r, const Called *called) {
         cuGraphExecDestroy(ready);
     if (graph)
         cuGraphDestroy(graph);
-    cuThreadExchangeStreamCaptureMode(&mode);
     memcpy(addresses, called->buffers, grids->n_buffers * sizeof *addresses);
     addresses[grids->n_buffers] = (int64_t)called->arena;
     return result || !code ? result : DRIVER_ERROR - code;
+}
+
+/* The same, whoever captures another stream. */
+static int32_t record(Grids *grids, Recorded *r, const Called *called) {
+    int mode = RELAXED, code = cuThreadExchangeStreamCaptureMode(&mode);
+    if (code)
+        return DRIVER_ERROR - code;
+    int32_t result = record_relaxed(grids, r, called);
+    cuThreadExchangeStreamCaptureMode(&mode);
+    return result;
 }
 
 /* As a graph, if a call of the sizes came before. A graph that is captured takes the launches. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* DLPack 1: how array libraries show each other their memory. Only what we use of it; the structs
  * are those that the standard fixes (https://dmlc.github.io/dlpack/latest/c_api.html). */
 #ifndef TCSYM_DLPACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entry: a callable that checks the arguments of one kernel, makes its results and runs it.
  * It takes the straight way only: arrays of one library, of the exact types and of the layouts that
  * the code is for; sizes that agree; every precondition true; results that can be allocated, or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Formulas in sizes: shapes of results, what a call requires, which region has its sizes.
  * tcsym/runtime/formulas.py writes the steps; the operations have the same numbers there. */
 #include "native.h"

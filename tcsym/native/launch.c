@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The run time of generated code: scratch memory, and the worker pool that runs `parallel_for`. */
 #define _GNU_SOURCE
 #include "native.h"

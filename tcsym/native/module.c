@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The extension module `tcsym.runtime._native`: what calls of kernels enter, and what runs them. */
 #define TCSYM_IMPORTS_NUMPY
 #include "native.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The native part of the run time: what its files know of each other. */
 #ifndef TCSYM_NATIVE_H
 #define TCSYM_NATIVE_H

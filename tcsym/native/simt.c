@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of a device on the host: every thread of a block is a fiber, blocks run one after the other,
  * or at once if they wait for each other.
  *
@@ -142,11 +143,14 @@ static bool are_together(Simt *simt, int first, int n, const char *what) {
 
 enum { TILE_ROWS = 16, TILE_COLUMNS = 8, MOST_DEPTH = 16, SUMS = 4 };
 
-/* What the multiplier sees: of float32 ten bits behind the point. */
+/* What the multiplier is given: of float32 the nearest number of ten bits behind the point, of two the
+ * one farther from 0 (`cvt.rna.tf32`). */
 static float factor(float x, int64_t depth) {
     uint32_t bits;
+    if (depth != 8 || x != x)
+        return x;
     memcpy(&bits, &x, sizeof bits);
-    bits &= depth == 8 ? ~UINT32_C(0x1fff) : ~UINT32_C(0);
+    bits = (bits + 0x1000) & ~UINT32_C(0x1fff); /* an infinity stays one */
     memcpy(&x, &bits, sizeof x);
     return x;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of a device on the host: what simt.c, which runs them, and simt_memory.c share. */
 #ifndef TCSYM_SIMT_H
 #define TCSYM_SIMT_H

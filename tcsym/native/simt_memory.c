@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What threads of a device on the host do to memory: accesses beside it, races, what no order settles.
  *
  * Generated code tells of each access. Of each byte of shared memory it is known who touched it since

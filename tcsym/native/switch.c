@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Switch: a callable that passes a call on to a function by the sizes of its arguments.
  * A polymorphic inline cache (Hölzle, Chambers, Ungar: Optimizing dynamically-typed object-oriented
  * languages with polymorphic inline caches, ECOOP 1991) whose keys are sizes, hashed to groups of
@@ -25,7 +26,7 @@ typedef struct {
     int64_t first_notice, total, notice_total;
     Row *rows;
     int64_t *keys; /* sizes of the rows */
-    /* from the words that tcsym/dispatch/switch.py writes */
+    /* from the words that tcsym/runtime/switch_image.py writes */
     int64_t n_sizes, n_keys, n_places, n_free, n_values, n_steps, region;
     const int64_t *initial; /* values; the first ones are sizes */
     const int64_t *key_at;  /* sizes that tell calls apart */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of a session: storages, planned at the bounds or exact, and scratch memory of kernels."""
 
 from __future__ import annotations

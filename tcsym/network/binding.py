@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program of which some inputs are constants -> what runs when these are bound, and in calls.
 
 Partial evaluation by binding time: a statement is bound if all that it reads is, and if sizes that
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Item, Program, statements
-from tcsym.index.expr import var
+from tcsym.index.expr import condition_variables, var
 from tcsym.network.steps import sizes_in, touched, with_hash
 from tcsym.network.storage import element_bytes, typical
 
@@ -64,7 +65,7 @@ def residual(program: Program, constants: Sequence[str]) -> Residual:
         size_parameters=(),
         tensors=tuple(tensors),
         body=early,
-        checks=(),
+        checks=tuple(c for c in program.checks if condition_variables(c.condition) <= used),
     )
     return Residual(with_hash(calls), with_hash(binding), tuple(t.name for t in held))
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What calls of a session are given, and what they may not be."""
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def free_call(plan: Plan, known: dict[str, Dim | int]) -> CallPlan:
         ),
     )
     made = plan_call(header, declared_of(call) | known, call.foreign_sizes, plan.target)
-    return replace(made, fixed_where=TOLD)
+    return replace(made, fixed_where=TOLD, limits=call.limits)  # they are of what reads constants
 
 
 def known_call(plan: Plan, known: dict[str, Dim | int]) -> CallPlan:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps whose result may take the storage of an input that dies there, and these steps as programs.
 
 One statement alone reads the input, and it is the first that writes the result, each element from
@@ -20,7 +21,7 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     reads,
-    rebuilt,
+    rewritten,
     statements,
 )
 from tcsym.network.steps import Step, lifetimes, with_hash
@@ -69,15 +70,13 @@ def updating(step: Step, result: str, name: str) -> Step:
     """The step that has `name` in `result` at first."""
     program = step.program
 
-    def expression(e: Expr) -> Expr:
-        if isinstance(e, Read) and e.tensor == name:
-            return replace(e, tensor=result)
-        return rebuilt(e, expression)
+    def renamed(e: Expr, _: Expr) -> Expr:
+        return replace(e, tensor=result) if isinstance(e, Read) and e.tensor == name else e
 
     def item(x: Item) -> Item:
         match x:
             case Statement():
-                return replace(x, value=expression(x.value)) if x.target == result else x
+                return replace(x, value=rewritten(x.value, renamed)) if x.target == result else x
             case For():
                 return replace(x, body=tuple(map(item, x.body)))
             case If():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a plan -> kernels that serve all sizes, compiled."""
 
 from __future__ import annotations
@@ -13,28 +14,31 @@ from tcsym.dispatch.version import Version
 from tcsym.index.values import holds
 from tcsym.network.plan import Plan
 from tcsym.network.steps import Step
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.device import LoadedCode
 from tcsym.runtime.jit import require_run
 from tcsym.runtime.native import DRIVER_ERROR
 from tcsym.runtime.plan import CallPlan, plan_call
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Layouts, Variant
 from tcsym.runtime.view import View
 
 
 class MadeStep(Struct, frozen=True):
-    """A step and its versions; `places`: of its sizes among those of the plan."""
+    """A step and its versions; `wide`: for sizes that these are not for (`runtime.limits`).
+    `places`: of its sizes among those of the plan."""
 
     step: Step
     call: CallPlan
     table: Table
+    wide: Version
     places: tuple[int, ...]
     parts: dict[object, Variant] = field(default_factory=dict)
 
     def variant(self, views: Sequence[View], sizes: tuple[int, ...]) -> Variant:
         """That for arguments of these layouts and sizes."""
-        version = self.table.serving(sizes)
+        is_wide = self.call.limits.is_wide(sizes)
+        version = self.wide if is_wide else self.table.serving(sizes)
         assert version is not None
         layouts = version.variants.wanted(views)
         part = self.part(version, layouts, whole=False)
@@ -46,7 +50,7 @@ class MadeStep(Struct, frozen=True):
         """The code of a version for these layouts, begun: for all sizes, or but for seldom ones."""
         key = id(version), layouts, whole
         if key not in self.parts:
-            self.parts[key] = deep_recursion(version.variants.part_of)(layouts, whole)
+            self.parts[key] = depth_checked(version.variants.part_of)(layouts, whole)
         return self.parts[key]
 
     def sizes(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,6 +79,6 @@ def _made(plan: Plan, step: Step) -> MadeStep:
     fixed = dict(zip(plan.call.sizes, plan.call.initial))
     declared: Mapping[str, int] = {n: v for n in step.program.sizes if (v := fixed[n]) is not None}
     call = plan_call(step.program, declared, frozenset(), plan.target)
-    making = Making(call, plan.target, plan.options, Stats())
+    making = Making(call, plan.target, plan.options, Counters(), is_step=True)
     places = tuple(plan.call.sizes.index(n) for n in step.program.sizes)
-    return MadeStep(step, call, Policy(making).first(), places)
+    return MadeStep(step, call, Policy(making).first(), making.wide(), places)

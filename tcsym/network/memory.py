@@ -1,15 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes of a program's calls as formulas in its sizes, their values, and sizes that fit."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tcsym.errors import OptionError, SizeError
-from tcsym.index.expr import ZERO, Condition, Index, ceildiv, choose, ge, index, maximum, var
+from tcsym.index.expr import (
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    choose,
+    ge,
+    index,
+    maximum,
+    var,
+)
 from tcsym.index.values import evaluate, substitute
 from tcsym.ir.loops import THREADS
 from tcsym.network.plan import Plan
@@ -24,6 +37,7 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MOST = 1 << 40
+_SHOWN = 600  # characters of a formula in a cell
 
 
 class Memory(Struct, frozen=True):
@@ -82,11 +96,24 @@ class Memory(Struct, frozen=True):
                 raise SizeError(f"`{name}` is no size", hint=f"sizes are {', '.join(self.sizes)}")
         return {**sizes, THREADS: get_num_threads() if threads is None else threads}
 
-    def __str__(self) -> str:
+    def _parts(self) -> dict[str, str]:
+        """The formulas as text."""
         parts = {"inputs": self.inputs, "storages": self.storages, "scratch": self.scratch}
         parts |= {"held": self.held} if self.held != ZERO else {}
-        text = "\n".join([f"{name}: {e} bytes" for name, e in parts.items()])
-        return text.replace(THREADS, "threads")
+        return {name: str(e).replace(THREADS, "threads") for name, e in parts.items()}
+
+    def __str__(self) -> str:
+        return "\n".join([f"{name}: {e} bytes" for name, e in self._parts().items()])
+
+    def _repr_html_(self) -> str:
+        from tcsym.display.page import framed, paragraph, table
+
+        rows = [(name, shorten(e, _SHOWN, placeholder=" …")) for name, e in self._parts().items()]
+        given = ", ".join(f"{name}=…" for name in self.sizes)
+        cut = "" if dict(rows) == self._parts() else " `print` shows all of a formula."
+        told = f"The sum is `peak`; `at({given})` is its value, `largest` a size that fits.{cut}"
+        formulas = table(("of", "bytes"), rows, code=1)
+        return framed("Memory", "bytes of a call", formulas, paragraph(told))
 
 
 def _bytes(within: int | str) -> int:
@@ -130,6 +157,9 @@ def _by_versions(
             rest = made.part(version, version.variants.dense, whole=True).compiled
             own = _either(code.left_out, count(rest), own)
         needs = _either(version.context, own, needs) if needs else own
+    if made.call.limits.copied:
+        rest = made.part(made.wide, made.wide.variants.dense, whole=True).compiled
+        needs = _either(all_of(made.call.limits.copied), needs, count(rest))
     return needs
 
 

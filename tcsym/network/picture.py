@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan -> a picture of its steps: a row for each step that waits for those above, as SVG."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernels of a program, their order, and where tensors lie between them: as a value."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tcsym.network.steps import Step, steps_of
 from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place, weight
 from tcsym.network.turns import Turns, at_once, one_by_one
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value
@@ -49,7 +50,7 @@ class Plan(Keyed, frozen=True):
     storages: tuple[Storage, ...]
     call: CallPlan
     target: Target | str | None = None
-    options: Options = Options()
+    options: Options | None = None
     parallel: bool | None = None
     binding: Plan | None = None
     held: tuple[str, ...] = ()
@@ -225,11 +226,11 @@ def _most(value: int | None) -> str:
 # ---- making one
 
 
-@deep_recursion
+@depth_checked
 def plan_program(
     call: CallPlan,
     target: Target | str | None,
-    options: Options,
+    options: Options | None,
     declared: Mapping[str, Dim | int],
     bounds: Mapping[str, int] | None,
     parallel: bool | None = None,
@@ -243,7 +244,7 @@ def plan_program(
 
     program = call.program
     found = known_bounds(call, declared, bounds)
-    steps = steps_of(program, schedule_tree(program, options))
+    steps = steps_of(program, schedule_tree(program, options or Options()))
     ways = []
     parallel = parallel if call.device.waits else False
     if not parallel:

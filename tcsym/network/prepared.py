@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan at some sizes, for arguments of some layouts -> all that its calls need, made once."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tcsym.network.allocate import Allocator, Scratch
 from tcsym.network.made import MadeStep
 from tcsym.network.plan import Plan
 from tcsym.network.turns import tasks_of
+from tcsym.options import Options
 from tcsym.process.threads import address_of_choice, available_cores
 from tcsym.runtime.arguments import Bound
 from tcsym.runtime.device import LoadedCode
@@ -113,6 +115,9 @@ class Preparation:
         """state: what the call takes for states, those that it updates too. library: of the
         results."""
         *shapes, byte_counts = self._shapes(*bound.sizes)
+        if sum(byte_counts) >= 1 << 63:
+            call = self.plan.call
+            raise call.error("size", "sizes are too large together", call.program.span)
         device, place = self.plan.call.device, bound.place
         memory = self.allocator.storages(tuple(byte_counts), place)
         views = {name: bound.views[self.position[name]] for name in self.plan.program.constants}
@@ -268,7 +273,7 @@ class Preparation:
 
     def _groups(self, sizes: tuple[int, ...], threads: int) -> list[tuple[int, int, int, int]]:
         values = dict(zip(self.plan.call.sizes, sizes))
-        grain = self.plan.options.min_work_per_thread
+        grain = (self.plan.options or Options()).min_work_per_thread
         groups = []
         for turn in self.plan.turns:
             tasks, time = 1, 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a plan that reuse memory: a session owns it, and calls allocate nothing."""
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tcsym.dispatch.switch import Switch
-from tcsym.dispatch.switch_image import switch_image
 from tcsym.errors import OptionError
 from tcsym.network.allocate import DeviceScratch, Scratch, allocator_of
 from tcsym.network.calls import constants_call, free_call, known_call, require_within
 from tcsym.network.made import made_steps
 from tcsym.network.plan import Plan
 from tcsym.network.prepared import Preparation, Prepared
+from tcsym.network.states import checked_feeds, read_states, require_state
 from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
-from tcsym.runtime.arrays import Array, note_written, numpy_array
+from tcsym.runtime.arrays import Array, note_written, numpy_array, numpy_view
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.results import original_of, require_updatable, result_library
+from tcsym.runtime.scalars import is_scalar, scalar_array
+from tcsym.runtime.switch import Switch
+from tcsym.runtime.switch_image import switch_image
 from tcsym.runtime.view import ANY_STREAM, Library, Place, Unusable, View
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.values import size_value
@@ -62,7 +65,7 @@ class Session:
         if not isinstance(target, Target):
             target = resolve_target(target, known_processor())
         self._device.require(target)
-        self._feeds = _checked_state(plan, state or {})
+        self._feeds = checked_feeds(plan, state or {})
         self._updates = tuple([t.name for t in plan.program.inouts])
         self._states = (*self._feeds, *self._updates)
         self._lock = threading.RLock()
@@ -318,8 +321,7 @@ class Session:
         known |= dict(sizes or {})
         found: dict[str, Any] = {}
         for name in missing:
-            p = self._call.parameters[self._place[name]]
-            assert not isinstance(p, GivenSize)
+            p = self._parameter(name)
             extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
             if None not in extents:
                 zeros = np.zeros([n or 0 for n in extents], p.dtype.numpy)
@@ -354,11 +356,24 @@ class Session:
             if name not in self._states:
                 hint = f"states are {', '.join(self._states) or 'none'}"
                 raise OptionError(f"`{name}` is no state of this session", hint=hint)
+        made = {name: self._set(self._parameter(name), x) for name, x in values.items()}
+        known = {n: v for n, v in zip(self._call.sizes, self._call.initial) if v is not None}
+        for name, x in made.items():
+            view = numpy_view(x) if isinstance(x, np.ndarray) else self._device.view_of(x)
+            require_state(self._parameter(name), view, known)
         with self._lock:
             self._enter = self._switch.function if self._switch else self._serve
-            self._state = {name: self._set(x) for name, x in values.items()}
+            self._state = made
 
-    def _set(self, x: Any) -> Any:
+    def _parameter(self, name: str) -> Parameter:
+        p = self._call.parameters[self._place[name]]
+        assert not isinstance(p, GivenSize)
+        return p
+
+    def _set(self, p: Parameter, x: Any) -> Any:
+        number = scalar_array(x, p.dtype) if is_scalar(x) and p.rank == 0 else None
+        if number is not None:
+            return number
         protocols = "__dlpack_device__", "__cuda_array_interface__"
         if isinstance(x, np.ndarray) or not any(hasattr(x, name) for name in protocols):
             return np.array(x, order="C")
@@ -375,22 +390,7 @@ class Session:
             np.savez(file, **self.state)  # type: ignore[arg-type]
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Set the state to what was saved. Errors: OptionError if it is that of another session."""
-        with np.load(Path(path)) as found:
-            self.state = {name: found[name] for name in found.files}
-
-
-def _checked_state(plan: Plan, state: Mapping[str, str]) -> dict[str, str]:
-    fixed = plan.program.constants
-    inputs = {t.name: t for t in plan.program.inputs if t.name not in fixed}
-    outputs = {t.name: t for t in plan.program.outputs}
-    for name, source in state.items():
-        if name not in inputs or source not in outputs:
-            what, known = (name, inputs) if name not in inputs else (source, outputs)
-            kind = "input" if name not in inputs else "output"
-            hint = f"{kind}s are {', '.join(known)}"
-            raise OptionError(f"`state` has `{what}`, which is no {kind}", hint=hint)
-        a, b = inputs[name], outputs[source]
-        if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
-            raise OptionError(f"`{source}` cannot become `{name}`: they differ in type or rank")
-    return dict(state)
+        """Set the state to what was saved. Errors: OptionError if it is that of another session, of
+        other types or shapes, or if the file cannot be read."""
+        types = {name: self._parameter(name).dtype for name in self._states}
+        self.state = read_states(path, types)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the kernels that it runs one after the other, each a program of its own.
 
 A step is what the proved schedule has in one nest of loops: statements that are fused stay

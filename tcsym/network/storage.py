@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors with lifetimes -> storages that they share, each as large as its largest tensor.
 
 Tensors take turns with a storage if steps of one turn never need two of them, or the step that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps that do not need each other -> turns, and whether it pays to run those of a turn at once.
 
 Tensors of steps in one turn never share storage, so that may need more memory than steps one after

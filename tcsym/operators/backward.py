@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs need a gradient -> the kernel that gives them, and what a call keeps for it.
 
 Other libraries count arguments and results, derivatives know them by name.
@@ -10,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tcsym.errors import IndependentError
 from tcsym.frontend.program import Program
 from tcsym.index.expr import Index
 from tcsym.operators.called import Called
@@ -25,9 +27,10 @@ class Backward(Struct, frozen=True):
     the place of its gradient among the results of `kernel`. steps: size parameters of `saving` and
     `kernel` beside those of the call, with the steps of the loops whose segments have so many.
     sizes: those that `kernel` must be given, with their places among those of the call and `steps`.
+    kernel: None where no result depends on these inputs.
     """
 
-    kernel: Called
+    kernel: Called | None
     saving: Called
     kept: tuple[int, ...]
     order: tuple[int, ...]
@@ -60,6 +63,8 @@ class Backward(Struct, frozen=True):
         self, saved: Sequence[Any], given: Sequence[Any], sizes: Sequence[Any]
     ) -> tuple[Any, ...]:
         """Of each input; None where none is wanted."""
+        if self.kernel is None:
+            return self.wanted
         known = [*saved, *given]
         wanted = {n: sizes[k] for n, k in self.sizes}
         args, left = self.kernel.program.arguments([known[k] for k in self.order], wanted)
@@ -81,7 +86,10 @@ def backward_of(kernel: Called, needs: Sequence[bool], *, saving: bool = False) 
     names = gradient_names(program)
     wrt = tuple([n for n, need in zip(inputs, needs) if need])
     recompute = kernel.settings.recompute if saving else "auto"
-    made = kernel.grad(wrt, recompute=recompute)
+    try:
+        made = kernel.grad(wrt, recompute=recompute)
+    except IndependentError:
+        return Backward(None, kernel, (), (), (None,) * len(inputs), (), ())
     parameters = [t.name for t in made.program.inputs]
     places = {names[n]: k for k, n in enumerate(outputs) if n in names}
     forward = kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What operators know of a kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which inputs move -> the kernel that gives the tangents of results."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tcsym.differentiate.names import gradient_names
+from tcsym.errors import IndependentError
 from tcsym.operators.called import Called
 
 
@@ -17,16 +19,18 @@ class Forward(Struct, frozen=True):
     order: for each argument of `kernel`, its place among inputs, outputs and, behind these,
     tangents of the inputs that move. moved: for each output the place of its tangent among the
     results of `kernel`; None if it has none. sizes: free ones of `kernel`, with their places among
-    those of the call.
+    those of the call. kernel: None where no result depends on these inputs.
     """
 
-    kernel: Called
+    kernel: Called | None
     order: tuple[int, ...]
     moved: tuple[int | None, ...]
     sizes: tuple[tuple[str, int], ...]
 
     def tangents(self, known: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
         """Of each output. known: what `order` is about."""
+        if self.kernel is None:
+            return self.moved
         given = {n: sizes[k] for n, k in self.sizes}
         args, left = self.kernel.program.arguments([known[k] for k in self.order], given)
         made = self.kernel(*args, **({"sizes": left} if left else {}))
@@ -39,7 +43,10 @@ def forward_of(kernel: Called, needs: Sequence[bool]) -> Forward:
     program = kernel.program
     names = gradient_names(program)
     wrt = tuple([t.name for t, need in zip(program.inputs, needs) if need])
-    made = kernel.jvp(wrt, recompute="auto")
+    try:
+        made = kernel.jvp(wrt, recompute="auto")
+    except IndependentError:
+        return Forward(None, (), (None,) * len(program.outputs), ())
     known = [*(t.name for t in (*program.inputs, *program.outputs)), *(names[n] for n in wrt)]
     results = {t.name: k for k, t in enumerate(made.program.outputs)}
     return Forward(

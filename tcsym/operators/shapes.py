@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes of arguments, numbers or symbols of a library -> shapes of results, without any data.
 
 Symbols stay symbols, so that what a library traces once serves all sizes.

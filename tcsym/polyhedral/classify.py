@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statement -> its role in a nest: contraction, lane reduction, or plain.
 
 Fusion and order of loops depend on it (DESIGN 8.2): a legal fusion over a contraction's reduction
@@ -9,7 +10,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from tcsym.frontend.program import variables_of
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import Index
 from tcsym.polyhedral.scop import ScopStatement
 
 
@@ -64,9 +65,16 @@ def _behind_their_ranges(s: ScopStatement, order: list[str]) -> list[str]:
 
 
 def moving(s: ScopStatement) -> frozenset[str]:
-    """Iterators that the positions of a scattered statement depend on, by their ranges too."""
+    """Iterators that the positions of a scattered statement depend on, by their ranges too, and
+    those that other ranges use: in front of a position is said whether it has points. What is read
+    for ranges is not known there. None of any other statement."""
+    if all(r.at is None for r in s.ranges):
+        return frozenset()
+    given = {g.name for g in s.given}
     places = (variables_of(r.at) for r in s.ranges if r.at is not None)
-    found = frozenset[str]().union(*places) & frozenset(s.iterators)
+    ragged = {r.variable for r in s.ranges if (r.lower.variables() | r.upper.variables()) & given}
+    used = frozenset(ragged).union(*places, *map(s.follows, s.iterators))
+    found = used & frozenset(s.iterators)
     while more := frozenset[str]().union(*map(s.follows, found)) - found:
         found |= more
     return found
@@ -96,8 +104,5 @@ def _runs_along_last_dimension(reads: list[tuple[Index | None, ...]], v: str) ->
 
 def innermost(s: ScopStatement) -> str:
     """The parallel iterator with stride 1 on the left, if there is one."""
-    if not s.subscripts:
-        return ""
-    last: Index = s.subscripts[-1]
-    names = [r.variable for r in s.ranges if last == var(r.variable)]
-    return names[0] if names else ""
+    found = s.iterator(s.subscripts[-1]) if s.subscripts else None
+    return "" if found is None or any(found == r.variable for r in s.outer) else found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop -> dependences: which instances must stay in order, through which tensor.
 
 Memory-based: every pair of accesses to one element of which one writes, in the order of the
@@ -11,13 +12,15 @@ Equal iterators are read off the subscripts; isl is asked only where they do not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, KeysView
 from typing import Literal
 
 import islpy as isl
 from msgspec import Struct, field
 
-from tcsym.index.expr import TRUE, Index, var
+from tcsym.index.expr import TRUE, ZERO, Index, var
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 
@@ -73,13 +76,13 @@ class Dependences(Struct):
     _solved: dict[Dependence, _Solved] = field(default_factory=dict)
     _empty: dict[Dependence, bool] = field(default_factory=dict)
     _edges: dict[tuple[str, str], tuple[Dependence, ...]] = field(default_factory=dict)
-    _sources: dict[str, frozenset[str]] = field(default_factory=dict)
+    _sources: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def relation(self, d: Dependence) -> isl.Map:
         """{ source[iterators] -> sink[iterators] }"""
         if d not in self._maps:
             self._maps[d] = _relation(d, self.relations)
-        self.relations.deadline.check()
+        self.relations.effort.step()
         return self._maps[d]
 
     def is_empty(self, d: Dependence) -> bool:
@@ -113,14 +116,12 @@ class Dependences(Struct):
                 self._edges[key] = (*self._edges.get(key, ()), d)
         return self._edges.get((source, sink), ())
 
-    def sources(self, sink: str) -> frozenset[str]:
-        """Statements that `between` gives something for, with this sink."""
+    def sources(self, sink: str) -> KeysView[str]:
+        """Statements that `between` gives something for, with this sink, in order."""
         if not self._sources:
-            found: dict[str, set[str]] = {}
             for d in self.all:
-                found.setdefault(d.sink.name, set()).add(d.source.name)
-            self._sources = {name: frozenset(names) for name, names in found.items()}
-        return self._sources.get(sink, frozenset())
+                self._sources.setdefault(d.sink.name, {})[d.source.name] = None
+        return self._sources.get(sink, {}).keys()
 
     def __str__(self) -> str:
         return "\n".join(str(d) for d in self.all if not self.is_empty(d)) or "none"
@@ -134,10 +135,12 @@ def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
     """
     found = Dependences((), relations)
     kept: dict[tuple[str, str, Access, Access, int, bool], Dependence] = {}
-    touching = [(s, _touched(s, scop.written)) for s in scop.statements]
-    for a, (first, accesses) in enumerate(touching):
-        relations.deadline.check()
-        for second, others in touching[a:]:
+    written = scop.written
+    touching = [(s, _touched(s, written)) for s in scop.statements]
+    meeting = _meeting(scop, [x for _, x in touching])
+    for (first, accesses), later in zip(touching, meeting):
+        relations.effort.step()
+        for second, others in map(touching.__getitem__, later):
             pairs = _pairs(first, accesses, second, others)
             for d in sorted(pairs, key=lambda d: d.kind != "flow"):
                 key = (d.source.name, d.sink.name, *_ends(d), d.depth, d.carried)
@@ -151,10 +154,45 @@ def _ends(d: Dependence) -> tuple[Access, Access]:
     return d.source_access, d.sink_access
 
 
-def _touched(s: ScopStatement, written: frozenset[str]) -> tuple[tuple[Access, bool], ...]:
+Touched = tuple[tuple[Access, bool], ...]
+
+
+def _touched(s: ScopStatement, written: frozenset[str]) -> Touched:
     """Accesses to tensors that some statement writes, and whether each writes."""
     own = () if s.write is None else ((s.write, True),)
     return (*own, *((a, False) for a in s.reads if a.tensor in written))
+
+
+def _meeting(scop: Scop, touching: list[Touched]) -> Iterator[list[int]]:
+    """Of each statement those from it on that touch a tensor with it which one of them writes, in
+    the order of the text, up to the next that writes all of that tensor: what is behind that one
+    depends on it, and so on all before."""
+    users: dict[str, list[int]] = defaultdict(list)
+    writers: dict[str, list[int]] = defaultdict(list)
+    whole: dict[str, list[int]] = defaultdict(list)
+    shapes = {t.name: t.shape for t in scop.tensors}
+    for k, (s, accesses) in enumerate(zip(scop.statements, touching)):
+        for a, writes in accesses:
+            users[a.tensor].append(k)
+            if writes:
+                writers[a.tensor].append(k)
+        if s.target and _writes_all(s, shapes[s.target]):
+            whole[s.target].append(k)
+    for k, accesses in enumerate(touching):
+        found: set[int] = set()
+        for a, writes in accesses:
+            others, ends = (users if writes else writers)[a.tensor], whole[a.tensor]
+            end = ends[at] if (at := bisect_right(ends, k)) < len(ends) else len(touching)
+            found.update(others[bisect_left(others, k) : bisect_right(others, end)])
+        yield sorted(found)
+
+
+def _writes_all(s: ScopStatement, shape: tuple[Index, ...]) -> bool:
+    """Every element of the tensor, whenever the statement is reached, in no loop of the program."""
+    if s.outer or s.given or s.reduced or s.positions or s.condition != TRUE:
+        return False
+    whole = [(var(r.variable), r.upper) for r in s.ranges if r.lower == ZERO]
+    return len(whole) == len(s.ranges) and list(zip(s.subscripts, shape)) == whole
 
 
 def _pairs(

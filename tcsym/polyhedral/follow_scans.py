@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps of what a `for` loop stored, step by step -> part of that loop.
 
 A scan is bound by memory: what a map after it reads again has left the caches by then. Only loops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved schedule tree -> loop nest through isl's AST generation, where bounds are not plain.
 
 The tree is handed to isl as a 2d+1 map: places in sequences and values of loops alternate. isl's
@@ -139,7 +140,7 @@ class _Reader(Struct):
 
     def node(self, n: isl.AstNode, values: Mapping[str, Index]) -> Node:
         """`values`: isl's iterators over our loop variables."""
-        self.relations.deadline.check()
+        self.relations.effort.step()
         match _node_kind(n):
             case "block":
                 return joined([self.node(x, values) for x in _children(n)])

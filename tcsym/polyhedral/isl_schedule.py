@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop and dependences -> schedule tree, by isl's own scheduler (option `scheduler='isl'`).
 
 Worth it for skewed and stencil programs. Its result is a tree like any other and proved like any
@@ -38,8 +39,6 @@ def isl_schedule(scop: Scop, dependences: Dependences, fusion: Fusion) -> Tree:
     try:
         root = problem.compute_schedule().get_root()
     except isl.Error as e:
-        if dependences.relations.presburger.context.aborted():
-            raise
         raise Unsuitable("isl found no schedule") from e
     walk = _Walk(scop, dependences)
     tree = walk.tree(root, tuple(s.name for s in scop.statements))
@@ -98,7 +97,7 @@ class _Walk(Struct):
 
     def tree(self, node: isl.ScheduleNode, names: tuple[str, ...]) -> Tree:
         """`names`: the statements that reach `node`, in text order."""
-        self.dependences.relations.deadline.check()
+        self.dependences.relations.effort.step()
         kind = isl.schedule_node_type(node.get_type()).name
         if kind == "leaf":
             return sequence([Leaf(n, self.scop.statement(n).condition) for n in names])

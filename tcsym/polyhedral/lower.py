@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved schedule tree -> naive loop IR: serial loops with proved orders, stores, updates, guards.
 
 Guards stand as far out as they go; neighbours under one condition share a branch, neighbours under
@@ -12,7 +13,8 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, Program, Read, Tensor
+from tcsym.frontend.positions import position_parts
+from tcsym.frontend.program import MOST_GIVEN, Const, Expr, Program, Read, Select, Tensor
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -42,6 +44,7 @@ from tcsym.ir.loops import (
     Store,
     Update,
     Verify,
+    allocated,
     block,
     conditional,
     given,
@@ -51,6 +54,7 @@ from tcsym.ir.traverse import substitute_value, walk
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.sizes.context import Context
+from tcsym.types import DType
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
 
@@ -96,7 +100,7 @@ def kernel_around(
         name for b in buffers for stride in b.strides or () for name in sorted(stride.variables())
     )
     for t in reversed(program.by_role("temporary")):
-        body = Allocate(t.name, body)
+        body = allocated(t.name, body)
     arguments = tuple(t.name for t in (*program.inputs, *program.outputs))
     sizes = (*program.sizes, *strides)
     constants = program.constants
@@ -128,7 +132,7 @@ def _node(t: Tree, scop: Scop, renaming: Renaming) -> Node:
 def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     """The loop, inside those parts of its body's guard that do not depend on it."""
     assert t.lower is not None and t.upper is not None
-    inner = {name: dict(values) for name, values in renaming.items()}
+    inner = {m.statement: dict(renaming.get(m.statement, {})) for m in t.members}
     read = _read_here(t, scop, inner)
     for m in t.members:
         ((iterator, _),) = m.value.terms
@@ -158,14 +162,15 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         steps=Steps(t.pipeline) if t.pipeline else None,
     )
     for variable, value in reversed(read):
-        loop = given(variable, value, loop)
+        loop = given(variable, value, loop, MOST_GIVEN)
     return conditional(outside, loop)
 
 
 def _position(t: TreeLoop, scop: Scop) -> Index | Expr | None:
     """The position at which the loop's one statement is, if it goes along a scattered dimension."""
     s = scop.statement(t.members[0].statement)
-    return next((r.at for r in s.ranges if t.members[0].value == var(r.variable)), None)
+    v = s.iterator(t.members[0].value)
+    return None if v is None else s.range_of(v).at
 
 
 def _has_points(t: TreeLoop, scop: Scop, values: Mapping[str, Index]) -> Condition:
@@ -184,13 +189,18 @@ def _at_position(
     if isinstance(at, Index):
         return replace(loop, at=substitute(at, values))
     s = scop.statement(t.members[0].statement)
-    place = cast(Expr, substitute_value(at, values))
+    condition, place = position_parts(cast(Expr, substitute_value(at, values)))
+    assert not isinstance(place, Index)
     own = [t.members[0].value == x for x in s.subscripts]
     others = [
         substitute(x, values) if x.variables() <= values.keys() else ZERO for x in s.subscripts
     ]
     subscripts = tuple(place if here else x for here, x in zip(own, others))
-    checked = Read(s.target, subscripts, scop.tensor(s.target).dtype, tuple(own), span=s.span)
+    dtype = scop.tensor(s.target).dtype
+    checked: Expr = Read(s.target, subscripts, dtype, tuple(own), span=s.span)
+    if condition is not None:  # else no iteration of the loop runs
+        checked = Select(condition, checked, Const(0, dtype), dtype)
+        place = Select(condition, place, Const(-1, DType.INT64), DType.INT64)
     return block(Verify(checked, f"{s.name}.position"), replace(loop, at=place))
 
 
@@ -231,10 +241,11 @@ def _read_here(
 def _is_checked(t: TreeLoop, scop: Scop) -> bool:
     """The range is one of a left-hand side, which no call gives a negative extent."""
     for m in t.members:
-        for r in scop.statement(m.statement).ranges:
-            same = (r.lower, r.upper) == (t.lower, t.upper)
-            if same and not r.reduced and m.value == var(r.variable):
-                return True
+        s = scop.statement(m.statement)
+        v = s.iterator(m.value)
+        r = None if v is None else s.range_of(v)
+        if r in s.ranges and not r.reduced and (r.lower, r.upper) == (t.lower, t.upper):
+            return True
     return False
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nests over the same steps -> pipelines: in which of them a step may begin early.
 
 Two neighbouring loops are of one pipeline if they have the same range and no dependence between
@@ -13,11 +14,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from tcsym.index.expr import var
+from tcsym.index.expr import Index
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop
 from tcsym.polyhedral.tree import Sequence, Tree, TreeLoop, leaves
+
+Ends = tuple[Index | None, Index | None]
 
 
 def pipelines(tree: Tree, scop: Scop, dependences: Dependences) -> dict[str, int]:
@@ -29,9 +32,10 @@ def pipelines(tree: Tree, scop: Scop, dependences: Dependences) -> dict[str, int
     if sum(map(_is_scan, tops)) < 2:
         return {}
     finding = _Finding(scop, dependences)
-    for x in tops:
-        finding.add(x)
-    found = [m for m in (*finding.found, finding.members) if sum(map(_is_scan, m)) > 1]
+    for k, x in enumerate(tops):
+        finding.add(k, x)
+    finding.close()
+    found = [m for m in finding.found if sum(map(_is_scan, m)) > 1]
     return {x.variable: k for k, m in enumerate(found, 1) for x in m}
 
 
@@ -42,64 +46,99 @@ def _is_scan(x: Tree) -> bool:
 class _Finding(Struct):
     """Nests in their order, as far as they were added.
 
-    members: of the pipeline that is open. behind: what needs members, all steps of them perhaps.
+    members: of the pipeline that is open, by place. behind: statements of what needs members, all
+    steps of them perhaps. at: the member that has a statement. ends: members by their ranges.
     """
 
     scop: Scop
     dependences: Dependences
     found: list[list[TreeLoop]] = field(default_factory=list)
-    members: list[TreeLoop] = field(default_factory=list)
-    behind: list[Tree] = field(default_factory=list)
+    members: dict[int, TreeLoop] = field(default_factory=dict)
+    behind: set[str] = field(default_factory=set)
+    at: dict[str, int] = field(default_factory=dict)
+    ends: dict[Ends, list[int]] = field(default_factory=dict)
+    scans: set[int] = field(default_factory=set)
 
-    def add(self, x: Tree) -> None:
-        late = self.depends(x, self.behind)
+    def add(self, k: int, x: Tree) -> None:
+        names = _names(x)
+        sources = {n: None for name in names for n in self.dependences.sources(name)}
+        needed = {self.at[n]: None for n in sources if n in self.at}
+        late = not self.behind.isdisjoint(sources)
         if not isinstance(x, TreeLoop) or not self.has_steps(x):
-            late = late or self.depends(x, self.members)
+            late = late or bool(needed)
         elif _is_scan(x):
-            off = [m for m in self.members if not self.fits(m, x)]
-            scans = [m for m in self.members if _is_scan(m)]
-            if late or any(_is_scan(m) or self.depends(m, scans) for m in off):
-                self.found.append(self.members)
-                self.members, self.behind, late = [x], [], False
-            else:
-                self.members = [*(m for m in self.members if m not in off), x]
+            off = self.off(x, needed)
+            if late or any(m in self.scans or self.needs_scan(m) for m in off):
+                self.close()
+                late = False
+            for m in off:
+                self.remove(m)
+            self.join(k, x, names)
         elif not late:
-            linked = [m for m in self.members if _is_scan(m) or self.depends(x, [m])]
-            if all(self.fits(m, x) for m in linked):
-                self.members.append(x)
+            linked = [m for m in self.off(x, needed) if m in self.scans or m in needed]
+            if not linked:
+                self.join(k, x, names)
             else:
-                late = self.depends(x, linked)
+                late = bool(needed)
         if late:
-            self.behind.append(x)
+            self.behind.update(names)
+
+    def close(self) -> None:
+        """The pipeline that is open is complete."""
+        self.found.append(list(self.members.values()))
+        for kept in (self.members, self.behind, self.at, self.ends, self.scans):
+            kept.clear()
+
+    def join(self, k: int, x: TreeLoop, names: list[str]) -> None:
+        self.members[k] = x
+        self.at.update(dict.fromkeys(names, k))
+        self.ends.setdefault((x.lower, x.upper), []).append(k)
+        if _is_scan(x):
+            self.scans.add(k)
+
+    def remove(self, k: int) -> None:
+        x = self.members.pop(k, None)
+        if x is not None:
+            self.ends[x.lower, x.upper].remove(k)
+            for name in _names(x):
+                del self.at[name]
+
+    def off(self, x: TreeLoop, needed: Iterable[int]) -> list[int]:
+        """Members that do not fit it, in order."""
+        others = [k for ends, at in self.ends.items() if not self.equal(ends, x) for k in at]
+        late = [k for k in needed if not self.fits(self.members[k], x)]
+        return sorted({*others, *late})
+
+    def needs_scan(self, k: int) -> bool:
+        """A member depends on a scan among them."""
+        sources = (n for name in _names(self.members[k]) for n in self.dependences.sources(name))
+        return any(self.at.get(n) in self.scans for n in sources)
+
+    def equal(self, ends: Ends, x: TreeLoop) -> bool:
+        same = self.dependences.relations.equal_for_all_sizes
+        return all(a and b and same(a, b) for a, b in zip(ends, (x.lower, x.upper)))
 
     def has_steps(self, x: TreeLoop) -> bool:
         statements = [self.scop.statement(name) for name in _names(x)]
         bounded = x.lower is not None and x.upper is not None
         return bounded and not any(s.given or s.positions for s in statements)
 
-    def depends(self, x: Tree, earlier: Iterable[Tree]) -> bool:
-        before = {name for y in earlier for name in _names(y)}
-        return any(not self.dependences.sources(n).isdisjoint(before) for n in _names(x))
-
     def fits(self, a: TreeLoop, b: TreeLoop) -> bool:
-        """They have the same range, and what `b` needs of `a` are no later steps."""
-        same = self.dependences.relations.equal_for_all_sizes
-        ends = ((a.lower, b.lower), (a.upper, b.upper))
-        return all(x and y and same(x, y) for x, y in ends) and all(
+        """What `b` needs of `a`, of the same range, are no later steps."""
+        mine = dict.fromkeys(_names(a))
+        return all(
             self.keeps_steps(d, a, b)
-            for x in _names(a)
             for y in _names(b)
+            for x in self.dependences.sources(y)
+            if x in mine
             for d in self.dependences.between(x, y)
         )
 
     def keeps_steps(self, d: Dependence, a: TreeLoop, b: TreeLoop) -> bool:
         """The source's iteration of `a` is not behind the sink's of `b`, for all sizes."""
         ends = ((d.source, a.value(d.source.name)), (d.sink, b.value(d.sink.name)))
-        i, j = (
-            next((k for k, v in enumerate(s.iterators) if value == var(v)), None)
-            for s, value in ends
-        )
-        if i is None or j is None:
+        i, j = (s.position(value) for s, value in ends)
+        if i < 0 or j < 0:
             return False
         return self.dependences.equal(d, i, j) or bool(
             self.dependences.relation(d).order_gt(IN, i, OUT, j).is_empty()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved tree -> for each temporary, the loops to whose iterations its contents are private.
 
 A temporary is private to a loop if every element read in an iteration was written earlier in the
@@ -7,6 +8,8 @@ own storage. Loops count from outside: private to a loop implies private to thos
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import reduce
 
@@ -29,38 +32,47 @@ class _Use(Struct, frozen=True):
     position: int
     loops: tuple[TreeLoop, ...]
 
+    def along(self, loop: TreeLoop) -> int:
+        """Position of the iterator that a loop around it goes along, else -1."""
+        return self.statement.position(loop.value(self.statement.name))
+
 
 def private_loops(tree: Tree, scop: Scop, relations: Relations) -> dict[str, frozenset[str]]:
     """By temporary: variables of the loops to each of whose iterations it is private."""
-    places = [(scop.statement(name), loops) for name, loops in leaves(tree)]
+    uses = _uses(tree, scop)
     found: dict[str, frozenset[str]] = {}
     for tensor in scop.tensors:
         if tensor.role != "temporary":
             continue
-        writes, reads = _uses(tensor.name, places)
+        writes, reads = uses.get(tensor.name, ([], []))
         depth = _private_depth(writes, reads, relations)
         loops = (*writes, *reads)[0].loops[:depth] if writes or reads else ()
         found[tensor.name] = frozenset(loop.variable for loop in loops)
     return found
 
 
-def _uses(
-    tensor: str, places: list[tuple[ScopStatement, tuple[TreeLoop, ...]]]
-) -> tuple[list[_Use], list[_Use]]:
-    writes: list[_Use] = []
-    reads: list[_Use] = []
-    for k, (s, loops) in enumerate(places):
-        if s.write is not None and s.target == tensor:
-            writes.append(_Use(s, s.write, k, loops))
-        reads.extend(_Use(s, a, k, loops) for a in s.reads if a.tensor == tensor)
-    return writes, reads
+def _uses(tree: Tree, scop: Scop) -> dict[str, tuple[list[_Use], list[_Use]]]:
+    """By tensor: its writes and its reads, in the order of the tree."""
+    found: dict[str, tuple[list[_Use], list[_Use]]] = defaultdict(lambda: ([], []))
+    for k, (name, loops) in enumerate(leaves(tree)):
+        s = scop.statement(name)
+        if s.write is not None:
+            found[s.target][0].append(_Use(s, s.write, k, loops))
+        for a in s.reads:
+            found[a.tensor][1].append(_Use(s, a, k, loops))
+    return found
 
 
 def _private_depth(writes: list[_Use], reads: list[_Use], relations: Relations) -> int:
     """How many of the common loops of all uses (outermost first) the tensor is private to."""
     depth = _common(*writes, *reads)
+    positions = [w.position for w in writes]
     for r in reads:
-        seen = max((_common(w, r) for w in writes if _feeds(w, r)), default=0)
+        seen = 0
+        for w in reversed(writes[: bisect_left(positions, r.position)]):  # the last feeds most
+            if seen >= depth:
+                break
+            seen = max(seen, _common(w, r) if _feeds(w, r) else 0)
         if seen < depth:
             depth = _fed_depth(writes, r, seen, depth, relations)
     return depth
@@ -72,7 +84,7 @@ def _common(*uses: _Use) -> int:
     for level in zip(*(u.loops for u in uses)):
         if len({loop.variable for loop in level}) != 1:
             break
-        if any(_position(u.statement, loop) < 0 for u, loop in zip(uses, level)):
+        if any(u.along(loop) < 0 for u, loop in zip(uses, level)):
             break
         count += 1
     return count
@@ -82,8 +94,9 @@ def _common(*uses: _Use) -> int:
 
 
 def _feeds(w: _Use, r: _Use) -> bool:
-    """Each element `r` reads was written by `w` in the same iteration of all common loops."""
-    if w.position >= r.position or w.statement.positions:
+    """Each element `r` reads was written by `w`, which stands before it, in the same iteration of
+    all common loops."""
+    if w.statement.positions:
         return False  # what is scattered only may be written
     common = w.loops[: _common(w, r)]
     shared = {loop.variable for loop in common}
@@ -114,20 +127,18 @@ def _renaming(u: _Use) -> dict[str, Index]:
     """Iterators as loop variables (plain loops only)."""
     out: dict[str, Index] = {}
     for loop in u.loops:
-        value = loop.value(u.statement.name)
-        for v in u.statement.iterators:
-            if value == var(v):
-                out[v] = var(loop.variable)
+        v = u.statement.iterator(loop.value(u.statement.name))
+        if v is not None:
+            out[v] = var(loop.variable)
     return out
 
 
 def _ranges(u: _Use) -> dict[str, Range]:
     out: dict[str, Range] = {}
     for loop in u.loops:
-        value = loop.value(u.statement.name)
-        for v in u.statement.iterators:
-            if value == var(v):
-                out[loop.variable] = u.statement.range_of(v)
+        v = u.statement.iterator(loop.value(u.statement.name))
+        if v is not None:
+            out[loop.variable] = u.statement.range_of(v)
     return out
 
 
@@ -180,7 +191,7 @@ def _fed(w: _Use, r: _Use, depth: int, relations: Relations) -> isl.Map | None:
     )
     before: list[isl.Map] = []
     for k, loop in enumerate(w.loops[: _common(w, r)]):
-        i, j = _position(r.statement, loop), _position(w.statement, loop)
+        i, j = r.along(loop), w.along(loop)
         if i < 0 or j < 0:
             return None
         if k >= depth:
@@ -192,8 +203,3 @@ def _fed(w: _Use, r: _Use, depth: int, relations: Relations) -> isl.Map | None:
         return None
     write = relations.access(w.statement, w.access)
     return reduce(lambda a, b: a.union(b), before).apply_range(write)
-
-
-def _position(s: ScopStatement, loop: TreeLoop) -> int:
-    value = loop.value(s.name)
-    return next((k for k, v in enumerate(s.iterators) if value == var(v)), -1)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedule tree -> proof that it keeps every dependence, for all sizes, and the order of each loop.
 
 Instances of two statements are compared loop by loop, outermost first: at each common loop the
@@ -8,6 +9,7 @@ and loop.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 import islpy as isl
@@ -88,13 +90,15 @@ def _shape_problem(tree: Tree, scop: Scop, dependences: Dependences) -> str:
 def _late_write(found: list[tuple[str, tuple[TreeLoop, ...]]], scop: Scop) -> str:
     """Scalars are read in front of loops: none is written inside one that the reader is in, too,
     but for loops of the program."""
+    writers = defaultdict(list)
+    for other, around in found:
+        writers[scop.statement(other).target].append((other, {x.variable for x in around}))
     for name, loops in found:
         s = scop.statement(name)
         tensors = {r.tensor for g in s.given for r in reads(g.value)}
         own = {x.variable for x in loops} - {r.variable for r in s.outer}
-        for other, around in found if tensors else ():
-            shared = own & {x.variable for x in around}
-            if scop.statement(other).target in tensors and shared:
+        for other, variables in (w for t in sorted(tensors) for w in writers.get(t, ())):
+            if shared := own & variables:
                 return f"{other} writes in loop {min(shared)} what a range of {name} reads"
     return ""
 
@@ -105,7 +109,7 @@ def _misfit(s: ScopStatement, loops: tuple[TreeLoop, ...], dependences: Dependen
     same = dependences.relations.equal_for_all_sizes
     at: dict[str, Index] = {}
     for loop in loops:
-        k = _position(s, loop.value(s.name))
+        k = s.position(loop.value(s.name))
         if loop.lower is not None and loop.upper is not None:
             if k < 0 or not s.follows(s.iterators[k]) <= at.keys():
                 return loop.variable
@@ -130,7 +134,7 @@ def _violation(
     d: Dependence, places: Places, dependences: Dependences, carried: dict[str, list[Carried]]
 ) -> str:
     """Text of the loop or place at which `d` is turned round; '' if none. Notes carrying loops."""
-    dependences.relations.deadline.check()
+    dependences.relations.effort.step()
     (a, a_loops), (b, b_loops) = places[d.source.name], places[d.sink.name]
     walk = _Walk(d, dependences)
     for x, y in zip(a_loops, b_loops):
@@ -160,7 +164,7 @@ class _Walk:
     def enter(self, loop: TreeLoop) -> str:
         """What the loop does to the undecided pairs: equal, carries, reverses."""
         mine, yours = loop.value(self.d.source.name), loop.value(self.d.sink.name)
-        i, j = _position(self.d.source, mine), _position(self.d.sink, yours)
+        i, j = self.d.source.position(mine), self.d.sink.position(yours)
         if i >= 0 and j >= 0:
             if self.d.carried and i == j == self.d.depth - 1 and self.rest is None:
                 self.done, self.crossing = True, None
@@ -190,16 +194,11 @@ class _Walk:
         return bool(self._pairs().is_empty())
 
 
-def _position(s: ScopStatement, value: Index) -> int:
-    """Position of the iterator that `value` is, else -1."""
-    return next((k for k, v in enumerate(s.iterators) if value == var(v)), -1)
-
-
 def _compared(
     d: Dependence, mine: Index, yours: Index, pairs: isl.Map, dependences: Dependences
 ) -> tuple[isl.Map, isl.Map, isl.Map]:
     """`pairs` with the source's value less than, equal to, greater than the sink's."""
-    i, j = _position(d.source, mine), _position(d.sink, yours)
+    i, j = d.source.position(mine), d.sink.position(yours)
     if i >= 0 and j >= 0:
         return (
             pairs.order_lt(IN, i, OUT, j),

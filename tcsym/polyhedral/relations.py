@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scop -> isl objects, made when a proof asks for them and kept.
 
 The one mutable helper of this stage: a cache of domains and access relations in one isl context.
@@ -10,21 +11,21 @@ from typing import assert_never
 import islpy as isl
 from msgspec import Struct, field
 
+from tcsym.index.effort import Effort
 from tcsym.index.expr import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
 from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
-from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
 
 
 class Relations(Struct):
-    """isl objects of one scop. Every request checks the deadline."""
+    """isl objects of one scop. Every request is a step of the proof."""
 
     scop: Scop
     presburger: Presburger
-    deadline: Deadline
+    effort: Effort
     _accesses: dict[tuple[str, Access], isl.Map] = field(default_factory=dict)
     _domains: dict[str, isl.Set] = field(default_factory=dict)
     _context: isl.Set | None = None
@@ -37,14 +38,14 @@ class Relations(Struct):
         return self._context
 
     def domain(self, s: ScopStatement) -> isl.Set:
-        self.deadline.check()
+        self.effort.step()
         if s.name not in self._domains:
             self._domains[s.name] = self.presburger.set(s.name, s.iterators, s.domain)
         return self._domains[s.name]
 
     def access(self, s: ScopStatement, a: Access) -> isl.Map:
         """{ s[iterators] -> tensor[position] }; over-approximated unless `is_exact`."""
-        self.deadline.check()
+        self.effort.step()
         key = (s.name, a)
         if key not in self._accesses:
             condition = all_of((s.domain, a.guard))
@@ -73,7 +74,7 @@ class Relations(Struct):
         linear = all(isinstance(atom, str) for atom, _ in (a - b).terms)
         if linear and not _has_equality(self.scop.context):
             return False  # a linear function that is not 0 vanishes only on a plane
-        self.deadline.check()
+        self.effort.step()
         difference = self.presburger.pw_aff(a - b).non_zero_set()
         return bool(difference.params().intersect_params(self.context).is_empty())
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> scop: statements with iteration domains and accesses, and their original order.
 
 A program statement becomes up to three scop statements: `S.exists…` (run-time checks only),
@@ -14,18 +15,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.affine import implied_condition
+from tcsym.frontend.affine import Meanings
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
-    Compare,
     Const,
     Expr,
     For,
     Given,
     If,
-    IndexValue,
     Item,
     Program,
     Range,
@@ -33,7 +31,7 @@ from tcsym.frontend.program import (
     Select,
     Statement,
     Tensor,
-    Unary,
+    children,
     dtype_of,
     reads,
 )
@@ -51,6 +49,7 @@ from tcsym.index.expr import (
 from tcsym.index.text import condition_text
 from tcsym.ir.loops import ReduceOp
 from tcsym.keyed import Keyed
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 Role = Literal["assign", "init", "update", "check"]
@@ -73,7 +72,7 @@ class Access(Struct, frozen=True):
         return f"{self.tensor}[{', '.join('?' if s is None else str(s) for s in self.subscripts)}]"
 
 
-class ScopStatement(Keyed, frozen=True):
+class ScopStatement(Keyed, frozen=True, dict=True):
     """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
 
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies
@@ -103,21 +102,45 @@ class ScopStatement(Keyed, frozen=True):
         return hash(self.name)  # names are unique in a scop; hashing expressions is slow
 
     @property
+    def by_iterator(self) -> dict[str, Range]:
+        """Ranges in order; found once."""
+        found: dict[str, Range] | None = self.__dict__.get("by_iterator")
+        if found is None:
+            found = {r.variable: r for r in (*self.outer, *self.ranges)}
+            self.__dict__["by_iterator"] = found
+        return found
+
+    @property
     def iterators(self) -> tuple[str, ...]:
-        return tuple(r.variable for r in (*self.outer, *self.ranges))
+        return tuple(self.by_iterator)
 
     @property
     def positions(self) -> frozenset[str]:
         """Iterators that stand for scattered subscripts."""
-        return frozenset(r.variable for r in self.ranges if r.at is not None)
+        return frozenset([r.variable for r in self.ranges if r.at is not None])
 
     @property
     def reduced(self) -> frozenset[str]:
         """Iterators over which this update accumulates."""
-        return frozenset(r.variable for r in self.ranges if r.reduced and self.role == "update")
+        found: frozenset[str] | None = self.__dict__.get("reduced")
+        if found is None:
+            own = [r.variable for r in self.ranges if r.reduced and self.role == "update"]
+            found = self.__dict__["reduced"] = frozenset(own)
+        return found
 
     def range_of(self, iterator: str) -> Range:
-        return next(r for r in (*self.outer, *self.ranges) if r.variable == iterator)
+        return self.by_iterator[iterator]
+
+    def iterator(self, value: Index) -> str | None:
+        """The iterator that `value` is, if it is one."""
+        name = value.terms[0][0] if len(value.terms) == 1 else None
+        plain = isinstance(name, str) and value.terms[0][1] == 1 and not value.constant
+        return name if plain and name in self.by_iterator else None
+
+    def position(self, value: Index) -> int:
+        """Of the iterator that `value` is, else -1."""
+        found = self.iterator(value)
+        return -1 if found is None else self.iterators.index(found)
 
     @property
     def domain(self) -> Condition:
@@ -132,10 +155,20 @@ class ScopStatement(Keyed, frozen=True):
 
     def follows(self, iterator: str) -> frozenset[str]:
         """Iterators that its range uses, also through what is given."""
-        r = self.range_of(iterator)
-        used = r.lower.variables() | r.upper.variables()
-        used = used.union(*(g.variables() for g in self.given if g.name in used))
-        return used & frozenset(self.iterators)
+        return self.following[iterator]
+
+    @property
+    def following(self) -> dict[str, frozenset[str]]:
+        """What each iterator follows; found once."""
+        found: dict[str, frozenset[str]] | None = self.__dict__.get("following")
+        if found is None:
+            found = {}
+            for v, r in self.by_iterator.items():
+                used = r.lower.variables() | r.upper.variables()
+                used = used.union(*(g.variables() for g in self.given if g.name in used))
+                found[v] = used & self.by_iterator.keys()
+            self.__dict__["following"] = found
+        return found
 
     @property
     def write(self) -> Access | None:
@@ -167,7 +200,7 @@ def is_ragged(s: ScopStatement, iterator: str) -> bool:
     return not names.isdisjoint(r.lower.variables() | r.upper.variables())
 
 
-class Scop(Struct, frozen=True):
+class Scop(Struct, frozen=True, dict=True):
     """`statements` in text order; `items`: their nesting in `for` loops; `context`: of sizes."""
 
     sizes: tuple[str, ...]
@@ -177,7 +210,10 @@ class Scop(Struct, frozen=True):
     items: tuple[ScopItem, ...]
 
     def statement(self, name: str) -> ScopStatement:
-        return next(s for s in self.statements if s.name == name)
+        named: dict[str, ScopStatement] | None = self.__dict__.get("named")
+        if named is None:
+            named = self.__dict__["named"] = {s.name: s for s in self.statements}
+        return named[name]
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -304,28 +340,19 @@ def _read_accesses(*values: Expr) -> tuple[Access, ...]:
 
 def guarded_reads(e: Expr, guard: Condition = TRUE) -> Iterator[tuple[Read, Condition]]:
     """Every read in `e` with the affine part of the conditions on the way to it (LANGUAGE C7)."""
-    match e:
-        case Const() | IndexValue():
-            return
-        case Read(_, subscripts):
-            yield e, guard
-            for gathered in subscripts:
-                if not isinstance(gathered, Index):
-                    yield from guarded_reads(gathered, guard)
-        case Cast(x, _) | Unary(_, x, _):
-            yield from guarded_reads(x, guard)
-        case Binary("and" | "or" as op, a, b, _):
-            yield from guarded_reads(a, guard)
-            yield from guarded_reads(b, all_of((guard, implied_condition(a, op == "and"))))
-        case Binary(_, a, b) | Compare(_, a, b):
-            yield from guarded_reads(a, guard)
-            yield from guarded_reads(b, guard)
-        case Select(c, a, b):
-            yield from guarded_reads(c, guard)
-            yield from guarded_reads(a, all_of((guard, implied_condition(c, True))))
-            yield from guarded_reads(b, all_of((guard, implied_condition(c, False))))
-        case Call(_, args):
-            for argument in args:
-                yield from guarded_reads(argument, guard)
-        case _:
-            assert_never(e)
+    meanings = Meanings()
+
+    def below(at: tuple[Expr, Condition]) -> list[tuple[Expr, Condition]]:
+        x, around = at
+        guards = [around] * max(3, len(children(x)))
+        match x:
+            case Binary("and" | "or" as op, a):
+                guards[1] = all_of((around, meanings.of(a).known(op == "and")))
+            case Select(c):
+                known = meanings.of(c)
+                guards[1:] = (all_of((around, known.known(holds))) for holds in (True, False))
+        return list(zip(children(x), guards))
+
+    for x, around in preorder((e, guard), below):
+        if isinstance(x, Read):
+            yield x, around

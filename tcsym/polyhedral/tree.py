@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedule tree: the order of a program's instances as loops, sequences and leaves.
 
 A loop is one member of a band: for each statement below it an affine function of that statement's
@@ -24,7 +25,7 @@ class Member(Struct, frozen=True):
     value: Index
 
 
-class TreeLoop(Struct, frozen=True):
+class TreeLoop(Struct, frozen=True, dict=True):
     """Iterations in ascending order; `variable` is unique in the tree.
 
     lower, upper: bounds over sizes and variables of outer loops, None where only isl can tell them.
@@ -40,7 +41,10 @@ class TreeLoop(Struct, frozen=True):
     pipeline: int = 0
 
     def value(self, statement: str) -> Index:
-        return next(m.value for m in self.members if m.statement == statement)
+        values: dict[str, Index] | None = self.__dict__.get("values")
+        if values is None:
+            values = self.__dict__["values"] = {m.statement: m.value for m in self.members}
+        return values[statement]
 
     def __str__(self) -> str:
         return tree_text(self)

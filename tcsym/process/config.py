@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment variables: one typed table, read when asked, never at import.
 
 `tcsym doctor` prints the table. A value that does not parse is an OptionError naming the variable.
@@ -85,7 +86,7 @@ OPTIONS: Variable[bool] = Variable(
     "TCSYM_OPTIONS", _switch, True, "0 or 1", "0: neither read nor write tuned options"
 )
 VERIFY: Variable[bool] = Variable(
-    "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
+    "TCSYM_VERIFY", _switch, False, "0 or 1", "1: verify loops after every pass, as the tests do"
 )
 CHECK_TWIN: Variable[bool] = Variable(
     "TCSYM_CHECK_TWIN",
@@ -117,6 +118,15 @@ SYNC: Variable[bool] = Variable(
     "1: calls wait for their kernel on a device, and raise what it finds",
 )
 
+PROGRESS: Variable[bool | None] = Variable(
+    "TCSYM_PROGRESS",
+    _switch,
+    None,
+    "0 or 1",
+    "0: no lines about work that takes longer than a second, 1: also where there is no terminal; "
+    "default: on terminals and in notebooks",
+)
+
 VARIABLES = (
     NUM_THREADS,
     CACHE_DIR,
@@ -127,4 +137,5 @@ VARIABLES = (
     RESULT_MEMORY,
     RECORD,
     SYNC,
+    PROGRESS,
 )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forks wait until no other thread is in a part of ours that a child would find half done.
 
 A child has only the thread that forked. What other threads held then stays held in it for ever:
@@ -8,8 +9,8 @@ Calls of native entries hold nothing and are not counted.
 
 from __future__ import annotations
 
+import logging  # noqa: F401 (has hooks of its own, see below)
 import os
-import sys
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +46,6 @@ _beside: set[int] = set()  # threads for which forks wait otherwise
 _afterwards: list[Function] = []
 _hooks: list[Hook] = []
 _begun: list[Hook] = []
-_is_first: list[bool] = []
 
 
 class Inside:
@@ -118,29 +118,8 @@ def ended(thread: Thread) -> None:
         sleep(_POLL_SECONDS)
 
 
-def go_first() -> None:
-    """Forks wait here before they take the locks of `logging`, which parts of a first call use.
-
-    The hooks of Python's modules run in reverse order, too: with that lock taken, a fork would wait
-    for a thread that waits for the lock.
-    """
-    if not _is_first:
-        _is_first.append(True)
-        import logging  # noqa: F401
-
-        os.register_at_fork(before=_before)
-
-
-def _logging_has_hook() -> bool:
-    """The module defines this in the statement before it registers its hook."""
-    return hasattr(sys.modules.get("logging"), "_after_at_fork_child_reinit_locks")
-
-
 def _before() -> None:
     me = get_ident()
-    if _forking and _forking[0] == me:
-        return  # registered twice
-    logging_had_hook = _logging_has_hook()
     _turn.acquire()
     _forking.append(me)
     until = monotonic() + LONGEST_WAIT_SECONDS
@@ -148,9 +127,6 @@ def _before() -> None:
         if monotonic() > until:
             break
         sleep(_POLL_SECONDS)
-    if not logging_had_hook and _logging_has_hook():
-        # Imported meanwhile: Python will run the second part of its hook, which gives this back.
-        sys.modules["logging"]._lock.acquire()
     for hook in reversed(tuple(_hooks)):
         if hook.before is not None:
             hook.before()
@@ -183,6 +159,8 @@ def _after_in_child() -> None:
     _turn = allocate_lock()
 
 
+# Behind the hook of logging, so that it begins before: with the lock of logging taken, which parts
+# of a first call use, a fork would wait for a thread that waits for the lock.
 os.register_at_fork(
     before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
 )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions that users call -> the same, which torch.compile leaves out of its graphs.
 
 torch.compile reads the Python code that runs under it, and compiles every function it comes to. In

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which system this is: machine code is made and run on Linux with x86-64 processors only.
 
 Everything else works everywhere: texts are checked, and `Kernel.reference` runs them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many threads a kernel may use: `set_num_threads`, else TCSYM_NUM_THREADS, else our cores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program or kernel + values of sizes -> the same with these sizes as numbers.
 
 Binding before scheduling rewrites the program, binding after it the scheduled kernel; the result of

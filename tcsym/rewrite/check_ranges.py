@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which a range that is read is checked once, not at each of its points.
 
 `X(j)` for j in off(b):off(b+1) is inside of X wherever it is inside at both ends. So these are read

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which affine scattered subscripts are left indices of their own.
 
 `O(S*i + k) +=! X(i)*W(k)` adds each term to one element. The access is inverted: i is what solves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which sums of a loop in order that need no step of it come before it.
 
 `for t in T { G(n,h) +=! X(t,n,i) * W(h,i) ... }` is a product of matrices for each step, whose few

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which every statement may run point by point, in any order of its points.
 
 Three rewrites, each only where needed:
@@ -12,6 +13,7 @@ Three rewrites, each only where needed:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import assert_never, cast
 
 import islpy as isl
@@ -48,7 +50,6 @@ from tcsym.index.expr import (
 from tcsym.index.presburger import Presburger
 from tcsym.ir.loops import Value
 from tcsym.ir.traverse import map_value
-from tcsym.polyhedral.deadline import TimeLimit
 from tcsym.polyhedral.scop import REDUCE_OPS, guarded_reads
 from tcsym.types import DType
 
@@ -65,7 +66,7 @@ class _Place(Struct, frozen=True):
 
 class _Rewriting(Struct):
     program: Program
-    presburger: Presburger
+    presburger: Presburger | None
     temporaries: list[Tensor] = field(default_factory=list)
 
     def fresh(self, name: str, dtype: DType, shape: tuple[Index, ...]) -> Tensor:
@@ -78,7 +79,8 @@ class _Rewriting(Struct):
         return tensor
 
 
-def normalise(program: Program, presburger: Presburger) -> Program:
+def normalise(program: Program, presburger: Presburger | None) -> Program:
+    """presburger: what is asked; None: nothing is known."""
     rewriting = _Rewriting(program, presburger)
     body = _items(program.body, _Place(), rewriting)
     return replace(program, body=body, tensors=(*program.tensors, *rewriting.temporaries))
@@ -229,11 +231,13 @@ def _is_inside(r: Read, s: Statement, place: _Place, rw: _Rewriting) -> bool:
     subscripts = tuple(x for x in r.subscripts if isinstance(x, Index))
     inside = all_of(c for x, n in zip(subscripts, shape) for c in (ge(x, 0), lt(x, n)))
     names = tuple(x.variable for x in ranges)
-    context = rw.presburger.size_set(all_of(c.condition for c in rw.program.checks))
+    if rw.presburger is None:
+        return False
     try:
+        context = rw.presburger.size_set(all_of(c.condition for c in rw.program.checks))
         outside = rw.presburger.set(s.name, names, all_of((domain, negate(inside))))
         return bool(outside.intersect_params(context).is_empty())
-    except (isl.Error, TimeLimit):
+    except isl.Error:
         return False
 
 
@@ -248,9 +252,12 @@ def _read_before(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Guarded, 
     values = (s.value, *s.read_positions)
     own = [x for e in values for x in guarded_reads(e) if x[0].tensor == s.target]
     own = [x for x in own if s.op != "=" or x[0].subscripts != s.subscripts]
+    if rw.presburger is None:
+        return None if own else ()
     try:
-        return tuple(x for x in own if _meets(s, place, rw, _known(x[0]), x[1]))
-    except (isl.Error, TimeLimit):
+        meets = partial(_meets, s, place, rw.presburger, rw.program)
+        return tuple(x for x in own if meets(_known(x[0]), x[1]))
+    except isl.Error:
         return None
 
 
@@ -272,7 +279,8 @@ def _bounds(ranges: tuple[Range, ...], s: Statement) -> tuple[Condition, ...]:
 def _meets(
     s: Statement,
     place: _Place,
-    rw: _Rewriting,
+    presburger: Presburger,
+    program: Program,
     subscripts: tuple[Index | None, ...],
     guard: Condition,
 ) -> bool:
@@ -280,13 +288,13 @@ def _meets(
     ranges = (*place.outer, *s.domain)
     names = tuple(r.variable for r in ranges)
     domain = all_of((*_bounds(ranges, s), place.condition))
-    relation = rw.presburger.relation
+    relation = presburger.relation
     writes = relation(s.name, names, s.target, s.subscripts, domain)
     reads = relation(s.name, names, s.target, subscripts, all_of((domain, guard)))
     pairs = writes.apply_range(reads.reverse())
     for k in range(len(place.outer)):
         pairs = pairs.equate(IN, k, OUT, k)
-    context = rw.presburger.size_set(all_of(c.condition for c in rw.program.checks))
+    context = presburger.size_set(all_of(c.condition for c in program.checks))
     pairs = pairs.intersect_params(context)
     if s.op == "=":
         pairs = pairs.subtract(isl.Map.identity(pairs.get_space()))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operands of a summed product -> the orders of pairs with the fewest points for any sizes.
 
 Points are polynomials in the extents: the extents of a step are multiplied, the steps added. An

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same program for padded memory: which ranges may run into the padding.
 
 Every size `N` to be padded becomes two: `N`, the extent of memory, which the caller makes a number,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reduction, variable -> values of padding that make each term beyond its range the identity."""
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from tcsym.frontend.program import (
     Select,
     Statement,
     Unary,
+    children,
     reads,
 )
 from tcsym.index.expr import var
 from tcsym.ir.loops import ReduceOp
 from tcsym.polyhedral.scop import REDUCE_OPS, identity
+from tcsym.trees import fold
 from tcsym.types import DType
 
 Fill = int | float
@@ -73,24 +76,34 @@ def _value(program: Program, e: Expr, r: Range, fill: Mapping[str, Fill]) -> Fil
 
     An unknown operand may be infinite or NaN, so only integers are cancelled by a zero factor.
     """
+
+    def of(x: Expr, parts: list[Fill | None]) -> Fill | None:
+        match x, parts:
+            case Const(value, _), _:
+                return value
+            case Read(tensor), _:
+                return fill[tensor] if _lies_beyond(program, x, r) else None
+            case Cast(_, dtype), [inner]:
+                return inner if inner is not None and _survives(inner, dtype) else None
+            case Unary("neg", _, dtype), [inner]:
+                return -inner if inner is not None and _survives(-inner, dtype) else None
+            case Binary(), [a, b]:
+                return _binary(x, a, b)
+            case Select(), [a, b]:
+                return a if {a} == {b} else None
+            case _:
+                return None
+
+    return fold(e, _valued, of)
+
+
+def _valued(e: Expr) -> tuple[Expr, ...]:
     match e:
-        case Const(value, _):
-            return value
-        case Read(tensor):
-            return fill[tensor] if _lies_beyond(program, e, r) else None
-        case Cast(x, dtype):
-            inner = _value(program, x, r, fill)
-            return inner if inner is not None and _survives(inner, dtype) else None
-        case Unary("neg", x, dtype):
-            inner = _value(program, x, r, fill)
-            return -inner if inner is not None and _survives(-inner, dtype) else None
-        case Binary():
-            return _binary(e, _value(program, e.left, r, fill), _value(program, e.right, r, fill))
+        case Cast() | Unary() | Binary():
+            return children(e)
         case Select(_, a, b):
-            values = {_value(program, x, r, fill) for x in (a, b)}
-            return values.pop() if len(values) == 1 else None
-        case _:
-            return None
+            return a, b
+    return ()
 
 
 def _binary(e: Binary, a: Fill | None, b: Fill | None) -> Fill | None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which sums of products of several operands are taken two at a time.
 
 `Y(i,j) +=! A(i,k) * B(k,l) * C(l,j)` has i*k*l*j points; `T(i,l) +=! A(i,k) * B(k,l)` and then

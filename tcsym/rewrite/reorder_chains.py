@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the same with chains of products in another order, and the sizes at which that pays.
 
 `T(i,l) +=! A(i,k) * B(k,l)` and then `Y(i,j) +=! T(i,l) * C(l,j)` are one sum over A, B and C. If

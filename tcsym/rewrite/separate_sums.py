@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which a sum chosen by a short index is a sum for each of its values.
 
 Products of complex numbers, stored as pairs, are written with a choice,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which costly parts that fewer indices tell apart are computed once for all.
 
 `Y(m,n) = X(m,n) * rsqrt(V(n))` would take a root for every row: the loop over `n` runs in vectors
@@ -22,12 +23,14 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
+    children,
     dtype_of,
-    rebuilt,
+    rewritten,
     subexpressions,
 )
 from tcsym.index.expr import ZERO, Index, var
 from tcsym.rewrite.fresh import fresh_name
+from tcsym.trees import fold
 from tcsym.types import DType
 
 CHEAP = frozenset(("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "round", "trunc"))
@@ -65,18 +68,23 @@ class _Sharing(Struct):
 
     def cut(self, e: Expr, s: Statement) -> Expr:
         """`e` with the largest parts worth it read from temporaries."""
-        used = self.variables_of(e, s)
-        if used is not None:
-            return self.part(e, used, s)
-        return e if isinstance(e, Read) else rebuilt(e, lambda x: self.cut(x, s))
+        dear = dear_parts(e)
+        used: dict[Expr, frozenset[str]] = {}
+
+        def below(x: Expr) -> tuple[Expr, ...]:
+            found = self.variables_of(x, s) if x in dear else None
+            if found is not None:
+                used[x] = found
+            return () if found is not None or isinstance(x, Read) else children(x)
+
+        def change(x: Expr, before: Expr) -> Expr:
+            return self.part(before, used[before], s) if before in used else x
+
+        return rewritten(e, change, below=below)
 
     def variables_of(self, e: Expr, s: Statement) -> frozenset[str] | None:
         """The index variables that `e` depends on, if it is worth a temporary, else None."""
         last = s.subscripts[-1].variables()
-        if dtype_of(e) not in (DType.FLOAT32, DType.FLOAT64) or not any(
-            map(is_dear, subexpressions(e))
-        ):
-            return None
         used = frozenset[str]()
         for x in subexpressions(e):
             if isinstance(x, Read):
@@ -126,6 +134,20 @@ def is_inside(r: Read, s: Statement, program: Program) -> bool:
         for i, n in zip(r.subscripts, shape)
     )
     return whole and r.unwritten is None and not any(r.checked)
+
+
+def dear_parts(e: Expr) -> frozenset[Expr]:
+    """The floating ones in which something is dear."""
+    found: set[Expr] = set()
+
+    def value(x: Expr, parts: list[bool]) -> bool:
+        dear = any(parts) or is_dear(x)
+        if dear and dtype_of(x) in (DType.FLOAT32, DType.FLOAT64):
+            found.add(x)
+        return dear
+
+    fold(e, children, value)
+    return frozenset(found)
 
 
 def is_dear(e: Expr) -> bool:

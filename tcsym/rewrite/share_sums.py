@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which what several sums add up in common is summed once, for all of them.
 
 The gradient of a norm sums `dY*gamma(d)*(X - mean(n))` over a row, and over rows
@@ -8,19 +9,22 @@ docs/decisions/0034.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
 from functools import reduce
-from itertools import combinations
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.frontend.affine import exact_value
 from tcsym.frontend.program import (
     Binary,
     Compare,
     Const,
     Expr,
-    IndexValue,
+    Item,
     Program,
     Range,
     Read,
@@ -62,12 +66,60 @@ class _Sum(Struct, frozen=True):
 
 def share_sums(program: Program) -> Program:
     """Sums outside of loops, of floating products."""
-    for a, b in combinations(_sums(program), 2):
-        over = frozenset(a.reduced.keys() & b.reduced.keys())
-        same = over and a.points == b.points and a.core(over) == b.core(over)
-        if same and _covers(a, over) and _is_unchanged(program, a, b, over):
-            return share_sums(_shared(program, a, b, over))
+    while found := list(_alike(program)):
+        program = _shared(program, found)
     return program
+
+
+class _Alike(Struct, frozen=True):
+    """Sums over the same points with equal factors that move with what all of them sum `over`."""
+
+    over: frozenset[str]
+    sums: list[_Sum]
+
+
+Key = tuple[frozenset[str], Hashable]
+
+
+def _alike(program: Program) -> Iterator[_Alike]:
+    """Each sum at most once, with the first that it is like."""
+    sums = list(_sums(program))
+    keys = _keys(sums)
+    groups: dict[Key, list[_Sum]] = defaultdict(list)
+    for x, own in zip(sums, keys):
+        for key in own:
+            groups[key].append(x)
+    writes: dict[str, list[int]] = defaultdict(list)
+    for k, item in enumerate(program.body):
+        for s in statements((item,)):
+            writes[s.target].append(k)
+    taken: set[int] = set()
+    for a, own in zip(sums, keys):
+        for key in own if a.at not in taken else ():
+            over, end = key[0], _changed_behind(a, key[0], writes)
+            same = [
+                b
+                for b in groups[key]
+                if a.at < b.at <= end
+                and b.at not in taken
+                and a.reduced.keys() & b.reduced.keys() == over
+            ]
+            if same and _covers(a, over):
+                taken.update(x.at for x in (a, *same))
+                yield _Alike(over, [a, *same])
+                break
+
+
+def _keys(sums: list[_Sum]) -> list[list[Key]]:
+    """Of each sum: what it may sum in common with others over the same points; equal for those."""
+    reduced: dict[Hashable, set[frozenset[str]]] = defaultdict(set)
+    for x in sums:
+        reduced[x.points].add(frozenset(x.reduced))
+    found: list[list[Key]] = []
+    for x in sums:
+        common = {frozenset(x.reduced) & other for other in reduced[x.points]} - {frozenset()}
+        found.append([(v, (x.points, x.core(v))) for v in sorted(common, key=sorted)])
+    return found
 
 
 def _sums(program: Program) -> Iterator[_Sum]:
@@ -98,32 +150,50 @@ def _covers(a: _Sum, over: frozenset[str]) -> bool:
     return used >= {r.variable for r in a.statement.domain}
 
 
-def _is_unchanged(program: Program, a: _Sum, b: _Sum, over: frozenset[str]) -> bool:
-    """Nothing that is summed is written between the statements."""
+def _changed_behind(a: _Sum, over: frozenset[str], writes: Mapping[str, list[int]]) -> float:
+    """The first place from the sum on that writes something of what is summed."""
     used = {r.tensor for _, e in a.core(over) for r in reads(e)}
-    return not used & {s.target for s in statements(program.body[a.at : b.at])}
+    places = (writes[t][bisect_left(writes[t], a.at) :][:1] for t in used if t in writes)
+    return min((k for found in places for k in found), default=inf)
 
 
-def _shared(program: Program, a: _Sum, b: _Sum, over: frozenset[str]) -> Program:
-    """The common sum as a temporary before both."""
+def _shared(program: Program, found: list[_Alike]) -> Program:
+    """Each common sum as a temporary before the first of its users."""
+    body: list[list[Item]] = [[x] for x in program.body]
+    tensors = list(program.tensors)
+    taken = {t.name for t in tensors}
+    for x in found:
+        common, tensor = _common(x, taken)
+        taken.add(tensor.name)
+        tensors.append(tensor)
+        total = Read(
+            tensor.name,
+            common.subscripts,
+            tensor.dtype,
+            (False,) * len(common.subscripts),
+            span=common.span,
+        )
+        for user in x.sums:
+            body[user.at] = [_of_total(user, total, x.over)]
+        body[x.sums[0].at].insert(0, common)
+    items = tuple(item for part in body for item in part)
+    return replace(program, body=items, tensors=tuple(tensors))
+
+
+def _common(x: _Alike, taken: set[str]) -> tuple[Statement, Tensor]:
+    """The statement that computes the common sum, and the tensor that it is kept in."""
+    a = x.sums[0]
     s, dtype = a.statement, dtype_of(a.statement.value)
-    domain = tuple(replace(r, reduced=r.variable in over) for r in s.domain)
+    domain = tuple(replace(r, reduced=r.variable in x.over) for r in s.domain)
     kept = tuple(r for r in domain if not r.reduced)
     at = tuple(var(r.variable) for r in kept)
-    taken = {t.name for t in program.tensors}
     name = fresh_name(f"{s.target}.sum", taken)
-    value = product(a.core(over))  # type: ignore[arg-type]
+    value = product(a.core(x.over))  # type: ignore[arg-type]
     common = replace(
         s, name=f"{s.name}.sum", target=name, subscripts=at, domain=domain, value=value
     )
-    common = replace(common, initialise=True)
-    total = Read(name, at, dtype, (False,) * len(at), span=s.span)
-    body = list(program.body)
-    for user in (a, b):
-        body[user.at] = _of_total(user, total, over)
-    body[a.at : a.at] = [common]
     tensor = Tensor(name, dtype, tuple(r.upper for r in kept), "temporary")
-    return replace(program, body=tuple(body), tensors=(*program.tensors, tensor))
+    return replace(common, initialise=True), tensor
 
 
 def _of_total(x: _Sum, total: Read, over: frozenset[str]) -> Statement:
@@ -144,5 +214,4 @@ def _of_total(x: _Sum, total: Read, over: frozenset[str]) -> Statement:
 
 
 def _has_points(r: Range) -> Expr:
-    n = IndexValue(r.upper - r.lower, DType.INT32)
-    return Compare("ge", n, IndexValue(ONE, DType.INT32))
+    return Compare("ge", exact_value(r.upper - r.lower), exact_value(ONE))

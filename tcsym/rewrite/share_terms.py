@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> program in which costly parts of two sums' terms are computed once, for both.
 
 A softmax under a product sums `exp(A(l,s) - m(l))` and multiplies it by `V(s,e)`: what both have is
@@ -23,13 +24,13 @@ from tcsym.frontend.program import (
     children,
     dtype_of,
     reads,
-    rebuilt,
+    rewritten,
     subexpressions,
 )
 from tcsym.index.expr import Index, var
 from tcsym.rewrite.fresh import fresh_name
-from tcsym.rewrite.share_parts import is_dear
-from tcsym.types import DType
+from tcsym.rewrite.share_parts import dear_parts
+from tcsym.trees import leaves, preorder
 
 
 def share_terms(program: Program) -> Program:
@@ -50,14 +51,18 @@ def _is_sum(s: Statement) -> bool:
 
 def _parts(e: Expr, walked: frozenset[str]) -> Iterator[Expr]:
     """The largest dear parts that fewer than all variables tell apart, wherever a sum is made."""
-    if dtype_of(e) in (DType.FLOAT32, DType.FLOAT64) and any(map(is_dear, subexpressions(e))):
-        used = _variables(e) & walked
-        if used < walked and used <= _places(e).keys():
-            yield e
-            return
-    if not isinstance(e, Read | Select):
-        for x in children(e):
-            yield from _parts(x, walked)
+    dear = dear_parts(e)
+
+    def is_part(x: Expr) -> bool:
+        if x not in dear:
+            return False
+        used = _variables(x) & walked
+        return used < walked and used <= _places(x).keys()
+
+    def below(x: Expr) -> tuple[Expr, ...]:
+        return () if isinstance(x, Read | Select) or is_part(x) else children(x)
+
+    return (x for x in leaves(e, below) if is_part(x))
 
 
 def _variables(e: Expr) -> frozenset[str]:
@@ -102,15 +107,16 @@ def _first_user(program: Program, at: int, part: Expr) -> int | None:
 
 def _unguarded(e: Expr) -> Iterator[Expr]:
     """What is computed at every point; of `and` and `or`, the left operand may be all."""
-    yield e
+    return preorder(e, _unguarded_parts)
+
+
+def _unguarded_parts(e: Expr) -> tuple[Expr, ...]:
     match e:
         case Read() | Select():
-            return
+            return ()
         case Binary("and" | "or", left):
-            yield from _unguarded(left)
-        case _:
-            for x in children(e):
-                yield from _unguarded(x)
+            return (left,)
+    return children(e)
 
 
 def _domain(s: Statement, part: Expr) -> tuple[Range, ...]:
@@ -130,9 +136,11 @@ def _shared(program: Program, part: Expr, first: int, at: int) -> Program:
     read = Read(name, subscripts, dtype, (False,) * len(domain), span=user.span)
 
     def cut(e: Expr) -> Expr:
-        if e == part:
-            return read
-        return e if isinstance(e, Read | Select) else rebuilt(e, cut)
+        return rewritten(
+            e,
+            lambda x, before: read if before == part else x,
+            below=lambda x: () if x == part or isinstance(x, Read | Select) else children(x),
+        )
 
     terms = replace(
         user,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What calls of kernels enter, and what runs them (tcsym/native/*.c). Addresses are integers."""
 
 from collections.abc import Callable

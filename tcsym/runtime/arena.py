@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scratch memory of running kernels: arenas that only grow, one per simultaneous call.
 
 The native launch claims an arena, grows it if it must and gives it back; in the steady state

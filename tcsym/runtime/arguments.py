@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call -> `Bound`: views of all inputs, all sizes, output shapes.
 
 The order of checks is LANGUAGE E11's: surplus arguments, `sizes=`, then each parameter (missing,
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tcsym.errors import Span, TCError, n_dimensions
+from tcsym.errors import MissingError, Span, TCError, n_dimensions
 from tcsym.runtime.arrays import CPU_READS, numpy_view
 from tcsym.runtime.arrays import numpy_array as array_of_view
 from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
@@ -21,7 +22,7 @@ from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import HERE, Elsewhere, Misplaced, Place, Unusable, View
 from tcsym.sizes.values import size_value
-from tcsym.types import holds
+from tcsym.types import DType, holds
 
 MISSING = object()
 INT64_LIMIT = (1 << 63) - 1
@@ -56,6 +57,9 @@ def bind(
         else:
             views.append(_bind_parameter(plan, p, x, values, adapt))
     known = values[: len(plan.sizes)]
+    beyond = plan.limits.beyond(tuple(known))  # type: ignore[arg-type]
+    if beyond is not None:
+        raise plan.limit_error(beyond, tuple([v or 0 for v in known]))
     failing = plan.first_failing(*known)
     if failing >= 0:
         raise plan.check_error(failing, tuple(v or 0 for v in known))
@@ -63,6 +67,9 @@ def bind(
     for k, shape in enumerate(shapes):
         if shape and min(shape) < 0:
             raise _negative(plan, k, shape)
+        output = plan.outputs[k]
+        if not output.dtype.holds_all(shape):
+            raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
     try:
         gathered, place = plan.device.gathered([p.name for p in plan.inputs], tuple(views))
     except Misplaced as why:
@@ -239,7 +246,7 @@ def _require_size(plan: CallPlan, p: GivenSize, known: int | None) -> None:
 
 def missing(plan: CallPlan, p: Parameter | GivenSize) -> TCError:
     hint = f"it is {signature_text(plan)}"
-    return plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
+    return plan.error(MissingError, f"argument `{p.name}` is missing", p.span, hint)
 
 
 def _other_size(plan: CallPlan, p: GivenSize, x: object, known: object, where: str) -> TCError:
@@ -283,6 +290,8 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
     except Unusable as why:
         if p.rank == 0 and not p.inout and not isinstance(why, Elsewhere):
             why = Unusable(f"is {x!r:.80}, expected a number that fits {p.dtype}")
+        elif isinstance(x, list | tuple):
+            why.hint = f"convert it first: `numpy.array({p.name}, {_numpy_name(p.dtype)})`"
         raise unusable(plan, f"`{p.name}`", p.span, why) from None
     return _fitting(plan, p, view)
 
@@ -343,8 +352,19 @@ def type_message(what: str, view: View, expected: str) -> str:
     return f"{what} has type {view.type_name}, expected {expected}"
 
 
+def _numpy_name(dtype: DType) -> str:
+    """As programs that have imported numpy write the type."""
+    others = {DType.BOOL: "bool", DType.BFLOAT16: "ml_dtypes.bfloat16"}
+    return others.get(dtype, f"numpy.{dtype}")
+
+
 def type_hint(p: Parameter, view: View) -> str:
     conversion = f"to(torch.{p.dtype})" if view.library == "torch" else f"astype({str(p.dtype)!r})"
+    name, _, bits = view.type_name.removeprefix("torch.").partition("complex")
+    if not name and bits:
+        end = "" if str(p.dtype) == f"float{int(bits) // 2}" else f".{conversion}"
+        parts = f"`{p.name}.real{end}` and `{p.name}.imag{end}`"
+        return f"there are no complex types: {parts} are inputs of their own"
     return f"convert it: `{p.name}.{conversion}`"
 
 

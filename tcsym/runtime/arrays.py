@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Foreign arrays -> `View`: address, shape, strides, element type. Zero-copy, no library imported.
 
 Order of trial: numpy, scalars (not here), torch (if the user has imported it), jax (likewise),

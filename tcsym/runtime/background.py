@@ -1,12 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work beside the caller, each in a thread of its own: what the next call needs, not this one.
 
-Such work must not be missed if it fails: whoever needs its result makes it again and sees the
-error. Ends before the process does, and before a fork, so that no child inherits half of it.
+Such work must not be missed if it fails, which is logged: whoever needs its result makes it again
+and sees the error. Ends before the process does, and before a fork, so that no child inherits half
+of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,18 +17,22 @@ from collections.abc import Callable, Iterator
 from tcsym.process.forks import Beside, at_fork, ended
 from tcsym.process.threads import ShortTurns
 
+_log = logging.getLogger("tcsym.runtime")
 _PAUSE_SECONDS = 1e-3  # a new thread would keep Python's lock from the caller for 5 ms
 _threads: set[threading.Thread] = set()
 
 
 def beside(work: Callable[[], object]) -> None:
-    """Runs `work` in a thread; its errors are dropped."""
+    """Runs `work` in a thread; its errors are logged."""
 
     def run() -> None:
         with Beside():
             time.sleep(_PAUSE_SECONDS)
-            with contextlib.suppress(Exception), ShortTurns():
-                work()
+            try:
+                with ShortTurns():
+                    work()
+            except Exception:
+                _log.warning("work beside the calls failed, which go on without", exc_info=True)
 
     _threads.difference_update([t for t in tuple(_threads) if t.ident and not t.is_alive()])
     thread = threading.Thread(target=run, name="tcsym background")

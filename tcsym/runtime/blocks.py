@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of large results: numpy arrays whose blocks are used again once the arrays are gone.
 
 The system takes large memory back as soon as it is freed, and gives it zeroed, page by page, when

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Key -> (manifest, object code) on disk: generated code survives the process.
 
 One file an entry, `<directory>/code/<key>.tco`: magic, BLAKE2 checksum of the rest, length of the

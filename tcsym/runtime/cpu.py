@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processor and its memory as a `Device`: code in pages, arenas, worker pool, result blocks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kind of target -> `Device`: what loads its code, holds its arrays and runs its calls.
 
 `DEVICES` has those that were asked for. Calls, layouts, variants and dispatch know a device by

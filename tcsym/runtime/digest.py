@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bytes -> BLAKE2b digests: keys and checksums of what is kept on disk."""
 
 from __future__ import annotations

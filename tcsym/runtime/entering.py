@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a call entry is made of -> the entry, a native callable (tcsym/native/entry.c).
 
 It is plain data, so that a later process enters a kernel without anything that made it

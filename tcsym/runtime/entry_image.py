@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Call plan and variant -> `EntryImage`: what calls of numpy arrays or torch tensors enter.
 
 There is none where some size does not follow from the arguments.
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from tcsym.index.expr import Condition, Index, all_of, eq, ge, lt, mod, var
 from tcsym.ir.compiled import Layout
 from tcsym.runtime.entering import EntryImage
-from tcsym.runtime.formulas import Formulas, packed_words
+from tcsym.runtime.formulas import SIZE_BOUND, Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
 from tcsym.runtime.view import dlpack_type
@@ -44,6 +45,8 @@ def entry_image(
         formulas.require(_kept(plan.sizes[slot], promise))
     for check in plan.program.checks:
         formulas.require(check.condition)
+    for condition in plan.limits.usual_below(SIZE_BOUND):
+        formulas.require(condition)
     given = {p.slot: p.place for p in plan.given_sizes}
     arrays = [k for k, p in enumerate(plan.parameters) if isinstance(p, Parameter)]
     arrays += [len(plan.parameters) + k for k, _ in enumerate(plan.outputs)]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formulas in sizes -> steps that native code takes at each call (tcsym/native/formulas.c).
 
 A call has an array of 64-bit values: its sizes first, then constants and what is computed of them.

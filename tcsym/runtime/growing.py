@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code that is made as calls need it -> a kernel that runs them: each waits for its own part only.
 
 The first call has what it launches made, and the rest is made beside the calls after it. A call

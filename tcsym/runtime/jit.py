@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled -> LoadedKernel: machine code in memory, ready to be called."""
 
 from __future__ import annotations

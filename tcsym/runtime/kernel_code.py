@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Object code of a kernel -> the same in memory, with scratch memory and workers: ready to run."""
 
 from __future__ import annotations

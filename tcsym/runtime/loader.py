@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ELF relocatable objects -> executable memory: a linker for x86-64 code.
 
 Sections are laid out in three runs of pages (code, constants, data), relocated in a private copy,

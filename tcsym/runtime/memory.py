@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of memory with protection, and addresses of C library functions (thin ctypes border)."""
 
 from __future__ import annotations

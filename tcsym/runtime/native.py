@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The native part of the run time (tcsym/native); where it was not built, what can stand for it.
 
 `HAS_ENTRIES`: calls may enter native code. Else Python serves every call, on one thread.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of a call -> whether they share memory, and whether a call may write them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of installed packages, read off the names of their directories.
 
 `importlib.metadata` says the same, but importing that takes 20 ms.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of one call -> what the caller gets: None, the single one, or a named tuple."""
 
 from __future__ import annotations

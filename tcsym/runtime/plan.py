@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> `CallPlan`: all a call needs to know, computed once. The seam for the fast entry.
 
 Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots
@@ -8,7 +9,7 @@ slot; so do formulas, which the first argument fills.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
@@ -18,10 +19,14 @@ from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.keyed import Keyed
 from tcsym.runtime.device import Device, device_of
+from tcsym.runtime.limits import Limits
 from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
 from tcsym.sizes.dims import Dim
 from tcsym.target.target import Target
 from tcsym.types import DType
+
+if TYPE_CHECKING:
+    from tcsym.frontend.formulas import Formula
 
 FIXED_AT_DEFINE = "fixed at `define`"
 
@@ -73,10 +78,11 @@ class CallPlan(Keyed, frozen=True):
     `parameters`: inputs and sizes, as a call gives them. `promises`: slots with a declared `Dim`.
     `foreign_sizes`: sizes of other defs of the text, which a call may mention.
     `first_failing(*sizes)`: index of the first of `program.checks` that does not hold, or -1.
-    `shapes(*sizes)`: shapes of the outputs. `device`: where it runs, and arguments must be.
+    `shapes(*sizes)`: shapes of the outputs. `limits`: sizes that its integers admit. `device`:
+    where it runs, and arguments must be.
     """
 
-    aside: ClassVar[tuple[str, ...]] = ("device", "first_failing", "shapes")
+    aside: ClassVar[tuple[str, ...]] = ("device", "first_failing", "shapes", "limits")
 
     program: Program
     inputs: tuple[Parameter, ...]
@@ -91,6 +97,7 @@ class CallPlan(Keyed, frozen=True):
     device: Device
     first_failing: Callable[..., int]
     shapes: Callable[..., tuple[Shape, ...]]
+    limits: Limits
     fixed_where: str = FIXED_AT_DEFINE
 
     @property
@@ -104,9 +111,10 @@ class CallPlan(Keyed, frozen=True):
         n = len(self.inputs)
         return *self.inouts, *range(n, n + len(self.outputs))
 
-    def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
+    def error(self, kind: str | type[TCError], message: str, span: Span, hint: str = "") -> TCError:
         """An error of this def, placed in its text."""
-        return ERROR_KINDS[kind](
+        made = ERROR_KINDS[kind] if isinstance(kind, str) else kind
+        return made(
             f"{self.program.name}: {message}",
             span=span,
             source=self.program.source,
@@ -122,6 +130,16 @@ class CallPlan(Keyed, frozen=True):
     def given_sizes(self) -> tuple[GivenSize, ...]:
         """The size parameters."""
         return tuple([p for p in self.parameters if isinstance(p, GivenSize)])
+
+    def limit_error(self, formula: Formula, sizes: tuple[int, ...]) -> TCError:
+        """The error of a formula that does not fit, with the sizes that make it large."""
+        from tcsym.frontend.infer_messages import plain_index
+
+        named = dict(zip(self.sizes, sizes))
+        used = [f"{n} = {named[n]}" for n in self.sizes if n in formula.most.variables()]
+        message = f"`{plain_index(formula.index)}` does not fit in 64 bits ({', '.join(used)})"
+        hint = f"its largest magnitude, {plain_index(formula.most)}, has to be below 2**63"
+        return self.error("size", message, formula.span, hint)
 
     def check_error(self, k: int, sizes: tuple[int, ...]) -> TCError:
         """The error of `program.checks[k]`, with the sizes that break it."""
@@ -172,6 +190,7 @@ def plan_call(
         device=device_of(target),
         first_failing=first_failing([c.condition for c in program.checks], program.sizes),
         shapes=shapes_of([t.shape for t in program.outputs], program.sizes),
+        limits=Limits(program),
     )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process's worker pool: which threads run the tasks of `parallel_for`.
 
 If an OpenMP run time is loaded (torch's libgomp, say), its threads are used, so that two pools do

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories that only this user can write, and the files in them: code is loaded from there.
 
 What is opened is checked by its descriptor, so nothing can be exchanged between check and use. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine's processor as LLVM sees it, from the code cache: LLVM need not be loaded to ask."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`out=`, `inout` and results: memory that a call writes, and what the caller gets back (LANGUAGE
 E13, F5).
 
@@ -8,7 +9,6 @@ write in place is replaced by a temporary and written back afterwards.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from tcsym.errors import TCError
 from tcsym.runtime.arguments import (
-    INT64_LIMIT,
     Bound,
     rank_message,
     require_place,
@@ -94,10 +93,7 @@ def result_library(views: Sequence[View]) -> Library:
 
 
 def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape, place: Place) -> View:
-    output = plan.outputs[k]
-    if math.prod([max(1, extent) for extent in shape]) * output.dtype.bytes > INT64_LIMIT:
-        raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
-    return plan.device.result(library, shape, output.dtype, place)
+    return plan.device.result(library, shape, plan.outputs[k].dtype, place)
 
 
 # ---- out=

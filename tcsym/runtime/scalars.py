@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python and numpy scalars for 0-d parameters: which fit, and as what value (LANGUAGE E11).
 
 A bool fits every type, an integer every type that holds it exactly, a float every floating type

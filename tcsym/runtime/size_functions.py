@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions and extents over sizes -> one Python function: what a call computes about its sizes.
 
 Walking `Index` trees costs microseconds a node; this turns them into straight-line Python once per

@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kernel did so far: how often code was generated, for what, and how long it took."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -60,17 +61,8 @@ class Decision(Struct, frozen=True):
         return f"{where}: {self.chosen}, {self.why}{costs}"
 
 
-class Stats(Struct):
-    """Counters of one kernel; they only grow. Prints as a list.
-
-    compilations: how many times code was generated.
-    cache_hits: variants whose code came from the code cache.
-    evictions: versions dropped because there were too many.
-    variants: what was compiled, with `VariantStats` for each.
-    decisions: the last choices between versions that a strategy made.
-    failures: compilations beside calls that failed, and why; calls were served by other versions.
-    fallbacks: scheduling strategies given up for a simpler one, and why.
-    """
+class Counters(Struct):
+    """What serves one def counts here; `Stats` shows it."""
 
     compilations: int = 0
     cache_hits: int = 0
@@ -80,35 +72,14 @@ class Stats(Struct):
     failures: list[str] = field(default_factory=list)
     counter: Callable[[], Mapping[str, int]] = dict
 
-    def __repr__(self) -> str:
-        names = [name for name in self.__struct_fields__ if name != "counter"]
-        return f"Stats({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
-
-    @property
-    def dispatch(self) -> Mapping[str, int]:
-        """Calls that ran so far, by version, each exactly once.
-
-        Versions of equal code count together. Calls that are refused run nothing.
-        """
-        return self.counter()
-
     def decide(self, decision: Decision) -> None:
         """Note a choice; the oldest are forgotten."""
         self.decisions.append(decision)
         del self.decisions[:-_KEPT_DECISIONS]
 
     @property
-    def fallbacks(self) -> tuple[str, ...]:
-        return tuple(text for v in self.variants for text in v.fallbacks)
-
-    @property
     def milliseconds(self) -> dict[str, float]:
-        """Time per stage over all compilations."""
-        total: dict[str, float] = {}
-        for variant in self.variants:
-            for stage, ms in variant.milliseconds:
-                total[stage] = total.get(stage, 0.0) + ms
-        return total
+        return _milliseconds(self.variants)
 
     def note(self, layouts: tuple[Layout, ...], compiled: Compiled) -> VariantStats:
         """Count one new variant."""
@@ -123,6 +94,87 @@ class Stats(Struct):
         renewed = VariantStats.of(noted.layouts, compiled)
         self.variants[self.variants.index(noted)] = renewed
         return renewed
+
+
+def _milliseconds(variants: Sequence[VariantStats]) -> dict[str, float]:
+    """By stage."""
+    total: dict[str, float] = {}
+    for variant in variants:
+        for stage, ms in variant.milliseconds:
+            total[stage] = total.get(stage, 0.0) + ms
+    return total
+
+
+class Stats:
+    """Counters of a kernel, or of all kernels of a module; they only grow. Prints as a list.
+
+    A call that torch or JAX records is served by `kernel.saving()`, which counts here, too.
+
+    compilations: how many times code was generated.
+    cache_hits: variants whose code came from the code cache.
+    evictions: versions dropped because there were too many.
+    variants: what was compiled, with `VariantStats` for each.
+    decisions: the last choices between versions that a strategy made.
+    failures: compilations beside calls that failed, and why; calls were served by other versions.
+    fallbacks: scheduling strategies given up for a simpler one, and why.
+    """
+
+    def __init__(self, parts: Callable[[], Sequence[Counters]]) -> None:
+        self._parts = parts
+
+    @property
+    def compilations(self) -> int:
+        return sum(part.compilations for part in self._parts())
+
+    @property
+    def cache_hits(self) -> int:
+        return sum(part.cache_hits for part in self._parts())
+
+    @property
+    def evictions(self) -> int:
+        return sum(part.evictions for part in self._parts())
+
+    @property
+    def variants(self) -> list[VariantStats]:
+        return [variant for part in self._parts() for variant in part.variants]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        return [decision for part in self._parts() for decision in part.decisions]
+
+    @property
+    def failures(self) -> list[str]:
+        return [failure for part in self._parts() for failure in part.failures]
+
+    @property
+    def dispatch(self) -> Mapping[str, int]:
+        """Calls that ran so far, by version, each exactly once.
+
+        Versions of equal code count together. Calls that are refused run nothing.
+        """
+        total: dict[str, int] = {}
+        for part in self._parts():
+            for version, n in part.counter().items():
+                total[version] = total.get(version, 0) + n
+        return total
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        return tuple(text for v in self.variants for text in v.fallbacks)
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """Time per stage over all compilations."""
+        return _milliseconds(self.variants)
+
+    def __repr__(self) -> str:
+        names = ("compilations", "cache_hits", "evictions", "variants", "decisions", "failures")
+        return f"Stats({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
+
+    def _repr_html_(self) -> str:
+        from tcsym.runtime.stats_html import stats_html
+
+        return stats_html(self)
 
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All that tcsym asks of torch by names which are not for its users: what a thread is doing.
 
 Each has its reason. A torch without one of them counts as one that is always at something: calls
@@ -6,6 +7,7 @@ then go through the kernel's operator, where torch's dispatcher decides.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -60,7 +62,17 @@ def modes() -> list[Any]:
     return list(found())
 
 
-def require(holds: Any, text: Callable[[], str]) -> None:
+def require(holds: Any, text: Callable[[], str] | None = None) -> None:
     """`torch._check`, which its documentation recommends in spite of its name: the condition may be
     of symbolic sizes, and becomes an assumption of the graph."""
-    torch._check(holds, text)
+    if text is None:  # which torch.export reads in no other way
+        torch._check(holds)
+    else:
+        torch._check(holds, text)
+
+
+def is_surely(holds: Any) -> bool:
+    """True if the condition holds, which may be of symbols of torch; False if nobody can know: what
+    torch's own messages recommend, in a module that is loaded where there are symbols."""
+    symbols = sys.modules.get("torch.fx.experimental.symbolic_shapes")
+    return bool(getattr(symbols, "guard_or_false", bool)(holds))

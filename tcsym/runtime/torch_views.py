@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch's tensors -> `View`s, of those in memory of their own that torch itself would work on now.
 
 torch can run a program to record, transform or fake what it does. It then passes tensors that have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layouts of a call's arguments -> the variant that serves them, compiled when first needed.
 
 A kernel has at most `MAX_VARIANTS`: the first layouts that turn up, then one for any strides, which
@@ -7,12 +8,14 @@ serves everything new. Compilation is serialised in the process; a fork waits fo
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.errors import OptionError, TCError, TCWarning
 from tcsym.ir.compiled import BINDING, LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
@@ -20,7 +23,7 @@ from tcsym.process.forks import at_fork
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.versions import code_key
 from tcsym.runtime.view import View
 from tcsym.target.names import resolve_target
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_VARIANTS = 4
 Layouts = tuple[Layout, ...]
+Demand = Literal["required", "told", "free"]
 Asked = tuple[Sequence[View], tuple[int, ...]]  # arguments and sizes of a call
 
 _compiling = threading.RLock()
@@ -114,7 +118,8 @@ class Variant(Struct, frozen=True):
 
 
 class Variants:
-    """All variants of one kernel."""
+    """All variants of one kernel. plans: those that options ask for in vain are an error (where
+    arguments are dense: others are offered fewer), or told, or, as a search found them, neither."""
 
     def __init__(
         self,
@@ -122,10 +127,14 @@ class Variants:
         target_name: str | Target | None,
         options: Options,
         fixed: Mapping[str, int],
-        stats: Stats,
+        stats: Counters,
         context: Context = (),
+        wide: bool = False,
+        plans: Demand = "required",
     ) -> None:
         self.plan = plan
+        self.wide = wide
+        self.plans = plans
         self.target_name = target_name
         self.options = options
         self.fixed = fixed
@@ -230,6 +239,7 @@ class Variants:
             self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
+            self.require_plans(layouts, found)
             self.stats.note(layouts, found)
             return self._loaded(layouts, found)
         return self._begun(target, layouts, whole, asked)
@@ -240,9 +250,10 @@ class Variants:
         from tcsym.runtime.growing import GrowingKernel
 
         given = self.options, self.fixed, layouts, self.context
-        begun = begin_program(self.plan.program, target, *given, whole=whole)
+        begun = begin_program(self.plan.program, target, *given, whole=whole, wide=self.wide)
         if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
             begun = begin_program(self.plan.program, target, *given, whole=True)
+        self.require_plans(layouts, begun.compiled())
         noted = [self.stats.note(layouts, begun.compiled())]
 
         def grown(compiled: Compiled, is_all: bool) -> None:
@@ -254,6 +265,15 @@ class Variants:
         if self.plan.inouts:
             kernel.whole()  # a call that lacks some of it would have to be begun again
         return self.variant_of(layouts, kernel.compiled, kernel)
+
+    def require_plans(self, layouts: Layouts, compiled: Compiled) -> None:
+        """Nothing is asked for in vain, also where the code was kept. Errors: OptionError."""
+        if self.plans == "free" or not compiled.warnings:
+            return
+        if self.plans == "required" and layouts == self.dense:
+            raise OptionError("; ".join(compiled.warnings))
+        for text in compiled.warnings:
+            warnings.warn(TCWarning("plan", TCError(text)), stacklevel=3)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
         return self.variant_of(layouts, compiled, self._load_code(compiled))
@@ -281,7 +301,7 @@ class Variants:
         program = self.plan.program
         # made of another: another hash, padded: more sizes
         parts = program.name, program.source, program.canonical, *program.sizes
-        identity = "\n".join((*parts, part))
+        identity = "\n".join((*parts, part, *["wide"] * self.wide))
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
     def _slots(self, compiled: Compiled) -> Slots:

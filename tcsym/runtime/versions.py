@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What generated code depends on besides its program: part of all keys of what is kept.
 
 The contents of the sources count, not their times, which builds may set. Reading all of them takes

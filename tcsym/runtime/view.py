@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of an array's memory, or why there is none that can be used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stands for `tcsym.runtime._native` where that was not built: kernels run on one thread.
 
 Generated code calls `parallel_for` and `missing_task`; here they are Python functions.

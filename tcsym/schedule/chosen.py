@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `version.choose` chose for a nest, as data that prints: its versions, and notes of why."""
 
 from __future__ import annotations

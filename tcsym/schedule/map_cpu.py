@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> mapped kernel: which loops become threads, register tiles and vectors.
 
 Every nest gets the first leaf schedule that applies: register tile of a contraction, strips of
@@ -10,11 +11,12 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
+from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
-from tcsym.schedule.ahead.prefetch_gathers import prefetch_gathers
 from tcsym.schedule.ahead.prefetch_rows import prefetch_rows
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
@@ -70,14 +72,19 @@ from tcsym.schedule.version.unit_windows import (
     unit_view,
     without_unit_loops,
 )
+from tcsym.schedule.wanted import offered_in, unmet
 from tcsym.target.machine import Machine
 
 
 class Mapped(Struct, frozen=True):
-    """`choices`: the plans of all nests, at which sizes, and why not better ones."""
+    """`choices`: the plans of all nests, at which sizes, and why not better ones. nests: those of
+    each nest that `Options.nests` counts, on a processor. warnings: what options ask for in vain.
+    """
 
     kernel: Kernel
     choices: tuple[Choice | Note, ...]
+    nests: tuple[tuple[Choice | Note, ...], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -85,19 +92,30 @@ class Mapped(Struct, frozen=True):
         return tuple(map(str, notes_of(self.choices)))
 
 
-def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = False) -> Mapped:
+def map_cpu(
+    kernel: Kernel,
+    machine: Machine,
+    options: Options,
+    whole: bool = False,
+    tells_all: bool = False,
+) -> Mapped:
     """A correct kernel for every naive one, fast where a schedule applies.
 
     whole: with the code for what few sizes need. Else these are left out (`Kernel.left_out`).
+    tells_all: choices say all that was offered.
     """
-    mapped = _mapped(in_quotients(kernel), machine, options, whole)
+    small = in_quotients(kernel)
+    setting = Setting(machine, options, Names.of(small), [], whole=whole, tells_all=tells_all)
+    mapped = _mapped(small, setting)
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
-    return Mapped(_verified(in_sizes(mapped.kernel, kernel)), choices)
+    result = in_sizes(mapped.kernel, kernel)
+    verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
+    return replace(mapped, kernel=result, choices=choices)
 
 
-def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> Mapped:
+def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
+    machine, options = setting.machine, setting.options
     kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
-    setting = Setting(machine, options, Names.of(kernel), [], whole=whole)
     kernel = unswitch(replace(kernel, body=without_allocations(kernel.body)), setting.names)
     kernel = with_range_strips(kernel, setting)
     kernel = _verified(with_grouped_rows(kernel, setting))
@@ -121,16 +139,19 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
         kernel = _verified(rfactor(kernel, machine, setting.names))
     kernel = _verified(fuse_row_sums(kernel, setting))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
+    has_all = kernel.left_out == FALSE  # else the kernel for all sizes has more nests
+    choices: list[tuple[Choice | Note, ...]] = []
     for k, nest in enumerate(nests(kernel.body)):
-        schedule = schedule_leaf if nest in seldom else schedule_nest
+        schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
         kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
+        choices.append(tuple(setting.record[before:]))
     bound = bound_buffers(kernel)
     kernel = _verified(skip_unit_windows(clip_sums(kernel), setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
     kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     if machine.vector_bits:
-        kernel = _verified(prefetch_gathers(prefetch_rows(kernel, machine), machine))
+        kernel = _verified(prefetch_rows(kernel, machine))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:
@@ -141,7 +162,9 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
     kernel = check_rows_once(assume_inside(kernel, setting.names), setting.names)
     kernel = place_allocations(bound_apart(kernel, bound))
-    return Mapped(_verified(kernel), tuple(setting.record))
+    record, of_nests = tuple(setting.record), tuple(choices)
+    warnings = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
+    return Mapped(_verified(kernel), record, of_nests, warnings)
 
 
 def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:
@@ -151,8 +174,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     """
     top = outermost_loop(kernel.body, nest)
     used = {a.buffer for a in accesses(top)}
-    seen = tuple(b for b in kernel.buffers if b.name in used)
-    rest = tuple(b for b in kernel.buffers if b.name not in used)
+    seen = tuple([b for b in kernel.buffers if b.name in used])
+    rest = tuple([b for b in kernel.buffers if b.name not in used])
     part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     buffers = (*rest, *part.buffers)
@@ -167,8 +190,6 @@ def _verified(kernel: Kernel) -> Kernel:
     allocations."""
     global _last_verified
     if config.VERIFY.read() and kernel != _last_verified:
-        from tcsym.ir.verify import verify
-
         verify(place_allocations(kernel))
         _last_verified = kernel
     return kernel

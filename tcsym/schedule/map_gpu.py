@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> kernel for a device: host code around loops over blocks and threads.
 
 What runs in order, and around parallel loops, stays on the host; each nest that it comes to is a
@@ -34,6 +35,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import walk
+from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -42,7 +44,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.chosen import Choice, Taken, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
-from tcsym.schedule.device.cost import cycles_of
+from tcsym.schedule.device.cost import cycles_of, with_room
 from tcsym.schedule.device.nest import is_parallel, nest_of, parallel_outside
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
@@ -55,7 +57,7 @@ from tcsym.schedule.device.plan import (
     ThreadSteps,
     Version,
 )
-from tcsym.schedule.device.propose import offered, versions
+from tcsym.schedule.device.propose import offered, offered_names, versions
 from tcsym.schedule.device.scatter import at_once, in_copies, owned, scatter_of, sorted_terms
 from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
@@ -72,6 +74,7 @@ from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
 from tcsym.schedule.version.unit_windows import without_unit_loops
 from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.wanted import Offered, unmet
 from tcsym.target.machine import Machine
 
 V = TypeVar("V", Version, Stepped)
@@ -97,19 +100,18 @@ def map_gpu(
     body = host.node(small.body)
     small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
     small = place_allocations(drop_empty(assume(small)))
-    if VERIFY.read():
-        from tcsym.ir.verify import verify
-
-        verify(small, "device", proves_races=False)  # the twin finds those that happen
+    verify(small, "device", VERIFY.read(), proves_races=False)  # the twin finds those that happen
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
+        warnings=unmet(host.options, host.offered, host.nests),
     )
 
 
 class _Host(Struct):
-    """Host code around grids. on_threads: the loops that threads stand for. n_nests: that
-    have chosen so far, as `Options.nests` counts them. stays: blocks that stay run the grids."""
+    """Host code around grids. on_threads: the loops that threads stand for. stays: blocks that
+    stay run the grids. offered: names of plans, by loop, where a plan is asked for; nests: those of
+    each that has chosen so far, as `Options.nests` counts them."""
 
     kernel: Kernel
     machine: Machine
@@ -118,8 +120,9 @@ class _Host(Struct):
     tells_all: bool
     on_threads: set[str] = field(default_factory=set)
     choices: list[Choice] = field(default_factory=list)
-    n_nests: int = 0
     stays: bool = False
+    offered: dict[str, list[str]] = field(default_factory=dict)
+    nests: list[Offered] = field(default_factory=list)
 
     def node(self, n: Node) -> Node:
         """Host code around the grids of `n`."""
@@ -187,9 +190,9 @@ class _Host(Struct):
         if self.stays or not n.is_steps:
             return replace(n, body=self.node(n.body))
         found = ways(self.kernel, n, self.machine)
-        wanted = self.options.of_nest(self.n_nests).plan
+        wanted = self.options.of_nest(len(self.nests)).plan
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
-        self.n_nests += len(found) > 1
+        self.note_offered(n.variable, [x.plan.name for x in found], len(found) > 1)
         before, told = self.choices, list[Taken]()
 
         def way(copy: Loop, x: Stepped) -> Node:
@@ -244,18 +247,22 @@ class _Host(Struct):
         """Grids for blocks that stay, in the loop as it is."""
         inner = replace(self, machine=machine, stays=True)
         node = inner.node(scan)
-        self.kernel, self.n_nests = inner.kernel, inner.n_nests
+        self.kernel = inner.kernel
         assert isinstance(node, Loop)
         return node
 
     def grids(self, top: Loop) -> Node:
         """The versions of the nest, side by side."""
-        everything = offered(nest_of(self.kernel, top), self.machine) if self.tells_all else ()
+        nest = nest_of(self.kernel, top)
+        everything = offered(nest, self.machine) if self.tells_all else ()
+        asks = bool(self.options.plans)
+        names = offered_names(nest, self.machine, self.stays) if asks else []
         taken: list[Taken] = []
 
         def grid(copy: Loop, v: Version) -> Node:
             nest = nest_of(self.kernel, copy)
             applied = apply(v.plan, nest, self.names)
+            applied = replace(applied, node=with_room(applied.node, v.plan, nest, self.machine))
             self.kernel = applied.kernel
             self.on_threads |= {*nest.variables, *(x.variable for x in loops_in(applied.node))}
             taken.append(Taken(v.when, v.plan, cost="" if v.cost is None else str(v.cost)))
@@ -264,11 +271,17 @@ class _Host(Struct):
         made = self.beside(top, self.versions(top), grid)
         of_nest = tuple((v.plan.name, v) for v in everything)
         self.choices.append(Choice(top.variable, tuple(taken), of_nest))
-        self.n_nests += 1
+        self.note_offered(top.variable, names)
         return made
 
+    def note_offered(self, loop: str, names: list[str], counts: bool = True) -> None:
+        """counts: as a nest that chooses."""
+        self.offered.setdefault(loop, []).extend(names)
+        if counts:
+            self.nests.append({loop: names})
+
     def versions(self, top: Loop) -> tuple[Version, ...]:
-        wanted = self.options.of_nest(self.n_nests).plan
+        wanted = self.options.of_nest(len(self.nests)).plan
         found = versions(nest_of(self.kernel, top), self.machine, wanted, self.stays)
         asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
         for b in self.kernel.buffers:

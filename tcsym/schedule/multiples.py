@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that are promised to be multiples -> kernels in their quotients, and back.
 
 A size `K` that is a multiple of 16 is written `16*q` while a kernel is mapped: ends of tiles and

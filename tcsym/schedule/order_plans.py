@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """In which order loops whose iterations differ run, as data: asked before their nests get plans.
 
 As the plans of nests (`plan`), these print in one line and rewrite nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be done with a nest of loops, as data: plans, and versions of a nest.
 
 A plan names a mechanism, the loops that it gives roles to, and sizes of tiles. It rewrites nothing:
@@ -184,17 +185,6 @@ class Interleave(Struct, frozen=True):
         return f"iterations of {self.loop} in lanes{tile}, interleaves {copies}"
 
 
-class SingleColumn(Struct, frozen=True):
-    """For the `size` of columns being one: no loop over them, and vectors along what is a row
-    then. may_be_short: that row may be short, too."""
-
-    size: str
-    may_be_short: bool
-
-    def __str__(self) -> str:
-        return f"the only column of {self.size} as a row"
-
-
 class SplitWindows(Struct, frozen=True):
     """Separable windows in two parts, along one dimension after the other."""
 
@@ -216,7 +206,7 @@ class OneTerm(Struct, frozen=True):
         return "sums of one term as a map"
 
 
-RowPlan = FoldRows | Lanes | Interleave | SingleColumn | SplitWindows | PermuteFactors | OneTerm
+RowPlan = FoldRows | Lanes | Interleave | SplitWindows | PermuteFactors | OneTerm
 
 # ---- contractions
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was chosen -> text: each nest with its plan, or with its versions and their conditions.
 
 m:
@@ -11,31 +12,43 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from tcsym.index.expr import TRUE, Condition
+from tcsym.index.expr import FALSE, TRUE, Condition
 from tcsym.index.text import condition_text
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
 from tcsym.schedule.plan import Panels, RegisterTile, Rows
-from tcsym.sizes.context import Interval, simplified_condition
+from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
 WIDTH = 100
 LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
 
 
+Line = tuple[str, bool]  # and whether it may serve
+
+
 def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
     """Nests in the order in which they run; a version runs where no condition above it holds."""
+    return "".join(f"{text}\n" for text, _ in choices_lines(record, sizes, {}))
+
+
+def choices_lines(
+    record: Iterable[Choice | Note], sizes: Iterable[str], known: Ranges
+) -> list[Line]:
+    """The lines of that text, with whether they may serve where sizes lie in such ranges."""
     some = dict.fromkeys(sizes, Interval(0, None))  # none is negative
     simpler = with_conditions(record, lambda c: simplified_condition(c, some))
-    return "\n".join(_nests(simpler, "")) + "\n"
+    return list(_nests(simpler, "", {**some, **known}, True))
 
 
-def _nests(record: Iterable[Choice | Note], pad: str) -> Iterator[str]:
+def _nests(
+    record: Iterable[Choice | Note], pad: str, known: Ranges, serves: bool
+) -> Iterator[Line]:
     for nest, versions in _by_nest(x for x in record if isinstance(x, Choice)).items():
         match versions:
             case (Taken() as only,) if only.when == TRUE:
-                yield from _version(only, f"{nest}: ", pad)
+                yield from _version(only, f"{nest}: ", pad, known, serves)
             case _:
-                yield f"{pad}{nest}:"
-                yield from _versions(versions, pad + "  ")
+                yield f"{pad}{nest}:", serves
+                yield from _versions(versions, pad + "  ", known, serves)
 
 
 def _by_nest(choices: Iterable[Choice]) -> dict[str, tuple[Taken | Note, ...]]:
@@ -46,26 +59,33 @@ def _by_nest(choices: Iterable[Choice]) -> dict[str, tuple[Taken | Note, ...]]:
     return found
 
 
-def _versions(versions: tuple[Taken | Note, ...], pad: str) -> Iterator[str]:
+def _versions(
+    versions: tuple[Taken | Note, ...], pad: str, known: Ranges, serves: bool
+) -> Iterator[Line]:
     before = ""
     for x in versions:
         if isinstance(x, Note):
-            yield from _wrapped(f"({x.text})", pad)
+            yield from _wrapped(f"({x.text})", pad, serves)
         else:
+            held = decided(x.when, known)
             head = f"{before}if {_condition(x.when)}" if x.when != TRUE else before.strip()
-            yield from _version(x, f"{head}: " if head else "", pad)
+            here = serves and held != FALSE
+            yield from _version(x, f"{head}: " if head else "", pad, known, here)
             before = "else "
+            serves = serves and held != TRUE
 
 
-def _version(x: Taken, head: str, pad: str) -> Iterator[str]:
+def _version(x: Taken, head: str, pad: str, known: Ranges, serves: bool) -> Iterator[Line]:
     notes = [n.text for n in x.inside if isinstance(n, Note)]
     plan = "; ".join(notes) if isinstance(x.plan, Rows) and notes else str(x.plan)
-    yield from _wrapped(head + (f"left to another kernel: {plan}" if x.is_left_out else plan), pad)
+    told = head + (f"left to another kernel: {plan}" if x.is_left_out else plan)
+    yield from _wrapped(told, pad, serves)
     if x.cost:
         cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
-        yield from _wrapped(f"({cost})", pad + "  ")
+        yield from _wrapped(f"({cost})", pad + "  ", serves)
     of_panels = isinstance(x.plan, Panels)
-    yield from _nests((y for y in x.inside if not (of_panels and _is_tile(y))), pad + "  ")
+    inside = (y for y in x.inside if not (of_panels and _is_tile(y)))
+    yield from _nests(inside, pad + "  ", known, serves)
 
 
 def _is_tile(x: Choice | Note) -> bool:
@@ -78,5 +98,6 @@ def _condition(c: Condition) -> str:
     return textwrap.shorten(condition_text(c), LONG, placeholder=" …")
 
 
-def _wrapped(text: str, pad: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=pad, subsequent_indent=pad + "    ")
+def _wrapped(text: str, pad: str, serves: bool) -> Iterator[Line]:
+    lines = textwrap.wrap(text, WIDTH, initial_indent=pad, subsequent_indent=pad + "    ")
+    return ((line, serves) for line in lines)

@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
 gather form, hoist sums, pair operands -> normalise -> share parts -> scop -> dependences -> fuse ->
-prove -> lower. A strategy whose tree is not proved, or whose time is up, gives way to the next
-simpler one; the last is the order of the text, which needs no proof.
+prove -> lower. A strategy whose tree is not proved, or not within the operations that it may take,
+gives way to the next simpler one; the last is the order of the text, which needs no proof.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import islpy as isl
 from msgspec import Struct, field
 
 from tcsym.frontend.program import Program
+from tcsym.index.effort import Effort, Exhausted
 from tcsym.index.presburger import Presburger
 from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Kernel, Node
 from tcsym.options import Fusion, Options, Scheduler
-from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
@@ -78,17 +79,17 @@ class _Log(Struct):
 def schedule_program(
     program: Program, options: Options, layouts: Mapping[str, Layout], context: Context = ()
 ) -> Scheduled:
-    """Schedule for all sizes in `context`; takes at most about `options.time_limit` seconds."""
+    """Schedule for all sizes in `context`; each proof takes at most `options.max_operations`."""
     log = _Log()
     presburger = Presburger(program.sizes)
-    deadline = Deadline.after(options.time_limit)
+    effort = Effort(presburger.context, options.max_operations)
     with log.step("normalise"):
         program = share_maps(share_sums(hoist_sums(gather_form(check_ranges(program)))))
         program = pair_operands(separate_sums(program), context)
-        program = share_terms(share_parts(_normalised(program, presburger, deadline)))
+        program = share_terms(share_parts(_normalised(program, presburger, effort)))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))
-    relations = Relations(scop, presburger, deadline)
+    relations = Relations(scop, presburger, effort)
     found = _proved_tree(scop, relations, options, log)
     with log.step("lower"):
         kernel = kernel_around(found.nest, program, layouts, found.private, context)
@@ -97,12 +98,12 @@ def schedule_program(
     )
 
 
-def _normalised(program: Program, presburger: Presburger, deadline: Deadline) -> Program:
+def _normalised(program: Program, presburger: Presburger, effort: Effort) -> Program:
     try:
-        with isl_within(presburger.context, deadline):
+        with effort.bounded():
             return normalise(program, presburger)
-    except TimeLimit:
-        return normalise(program, presburger)
+    except Exhausted:
+        return normalise(program, None)
 
 
 class _Found(Struct, frozen=True):
@@ -113,21 +114,18 @@ class _Found(Struct, frozen=True):
 
 
 def _proved_tree(scop: Scop, relations: Relations, options: Options, log: _Log) -> _Found:
-    """The tree of the first strategy that can be proved in time, with orders, and its loop nest."""
+    """The tree of the first strategy that can be proved, with orders, and its loop nest."""
     dependences = Dependences((), relations)
     try:
-        with isl_within(relations.presburger.context, relations.deadline):
-            with log.step("dependences"):
-                dependences = scop_dependences(scop, relations)
-            for strategy in _strategies(options):
-                found = _attempt(scop, dependences, strategy, log)
-                if found is not None:
-                    return found
-    except TimeLimit:
-        log.notes.append(f"no proof within {options.time_limit:g} s: order of the text")
-    except isl.Error:
-        log.notes.append("isl failed: order of the text")
-    tree = fuse(scop, dependences, "min")
+        with log.step("dependences"), relations.effort.bounded():
+            dependences = scop_dependences(scop, relations)
+        for strategy in _strategies(options):
+            found = _attempt(scop, dependences, strategy, log)
+            if found is not None:
+                return found
+    except (Exhausted, isl.Error) as e:
+        log.notes.append(f"dependences: {_reason(e, relations)}: order of the text")
+    tree = fuse(scop, dependences, "min", "min", log.notes)
     return _Found(dependences, tree, {}, tree_to_loops(tree, scop))
 
 
@@ -147,23 +145,24 @@ def _strategies(options: Options) -> Iterator[Strategy]:
 def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found | None:
     """What one strategy yields, or None (with a note) if that cannot be used."""
     scheduler, fusion, inner = strategy
-    relations = dependences.relations
-    whole = relations.deadline
-    limit = Deadline.after(whole.left / 2) if scheduler == "isl" else whole
     try:
-        with isl_within(relations.presburger.context, limit):
+        with dependences.relations.effort.bounded():
             return _scheduled(scop, dependences, strategy, log)
-    except TimeLimit:
-        if whole.left <= 0:
-            raise
-        reason = "no proof within half of the time"
-    except Unsuitable as e:
-        reason = str(e)
-    except isl.Error:
-        reason = "isl failed"
+    except (Unsuitable, Exhausted, isl.Error) as e:
+        reason = _reason(e, dependences.relations)
     inside = "" if inner == fusion else f", inside {inner}"
     log.notes.append(f"scheduler {scheduler}, fusion {fusion}{inside}: {reason}")
     return None
+
+
+def _reason(e: Exception, relations: Relations) -> str:
+    match e:
+        case Exhausted():
+            return f"no proof within {relations.effort.most} operations"
+        case Unsuitable():
+            return str(e)
+        case _:
+            return "isl failed"
 
 
 def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found:
@@ -173,7 +172,7 @@ def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _L
         if scheduler == "isl":
             tree = isl_schedule(scop, dependences, fusion)
         else:
-            tree = fuse(scop, dependences, fusion, inner)
+            tree = fuse(scop, dependences, fusion, inner, log.notes)
     with log.step("prove"):
         proof = prove(tree, scop, dependences)
     if not proof.is_legal:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context of a variant: ranges and multiples of the sizes it serves; and what follows from it.
 
 Code made for a context need not be right outside of it: whoever enters it has checked the sizes.

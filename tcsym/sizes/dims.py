@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes as users declare and see them: `Dim` for one, `Sizes` for all of a kernel."""
 
 from __future__ import annotations

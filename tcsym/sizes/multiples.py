@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions -> variables that are multiples of a number where they hold, and sums of such."""
 
 from __future__ import annotations

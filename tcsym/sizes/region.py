@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A region of sizes and the options that serve it: what tuning learns and a dispatcher follows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which size parameters code is better for as numbers: those that isl knows nothing of as symbols.
 
 A size that multiplies an index, or divides one, makes an access that is not affine; a number in its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, sizes -> roughly how many scalar operations a call takes, and how many elements."""
 
 from __future__ import annotations

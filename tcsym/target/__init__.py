@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What code is made for: processors and their caches, and LLVM's machines."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacities of this machine's caches: code is made for them. Loads nothing."""
 
 from __future__ import annotations

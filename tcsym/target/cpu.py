@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """x86-64 processors, a line each: all that schedules and code depend on, but for cache sizes.
 
 Register tiles: tile, one row of B and one broadcast fit. Of 32 registers half hold the tile: sums
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from tcsym.target.host import Processor
 from tcsym.target.machine import Dot, Level, Machine, Tile
 from tcsym.target.target import Target
+from tcsym.types import DType
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 LINE_BYTES, CACHE_WAYS = 64, 8
@@ -81,7 +83,7 @@ def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machi
         vector_registers=kind.registers,
         has_fma=kind.fma,
         has_masks=kind.masks,
-        has_halves="f16c" in features,
+        converts=(DType.FLOAT16,) * ("f16c" in features),
         dots=dots,
         tile=kind.tile,
         strip_vectors=kind.strip_vectors,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's devices, a line each: all that schedules and code depend on.
 
 Code for one is two halves: what the device runs, and what the host does around launches, which is
@@ -48,9 +49,10 @@ REGISTERS = 255  # of a thread, at most
 LINE_BYTES = 128
 
 
-def machine_of(kind: Kind, halves: bool = True) -> Machine:
-    """Scalar code for each thread, with fused multiply-add and no C library. halves: it converts
-    float16 by instructions."""
+def machine_of(
+    kind: Kind, converts: tuple[DType, ...] = (DType.FLOAT16, DType.BFLOAT16)
+) -> Machine:
+    """Scalar code for each thread, with fused multiply-add and no C library."""
     return Machine(
         name=kind.name,
         levels=(
@@ -61,7 +63,7 @@ def machine_of(kind: Kind, halves: bool = True) -> Machine:
         vector_registers=REGISTERS,
         has_fma=True,
         has_masks=False,
-        has_halves=halves,
+        converts=converts,
         dots=(),
         tile=Tile(8, 8),
         strip_vectors=1,
@@ -80,7 +82,7 @@ def cuda_target(kind: Kind) -> Target:
 
 def twin_target() -> Target:
     """Of the first kind, on the host."""
-    return Target(TWIN, HOST_TRIPLE, "x86-64", (), machine_of(KINDS[0], halves=False))
+    return Target(TWIN, HOST_TRIPLE, "x86-64", (), machine_of(KINDS[0], converts=()))
 
 
 def host_half(target: Target) -> Target:

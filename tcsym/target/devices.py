@@ -1,4 +1,5 @@
-"""This machine's CUDA devices, as pycuda sees them. pycuda is loaded when that is first asked."""
+# SPDX-License-Identifier: Apache-2.0
+"""This machine's CUDA devices. The driver is loaded when that is first asked."""
 
 from __future__ import annotations
 
@@ -7,30 +8,29 @@ from functools import lru_cache
 from typing import Any
 
 from tcsym.errors import TargetError
+from tcsym.target import libcuda
 from tcsym.target.cuda import KINDS, Kind
 from tcsym.target.target import TWIN
 
 _TWIN = f'"{TWIN}" runs the same kernels on the host'
-LIBRARY = "libcuda.so.1"
 
 
 @lru_cache(None)
 def driver() -> Any:
-    """The module `pycuda.driver`, initialised. TargetError says what is missing."""
-    try:
-        import pycuda  # noqa: F401
-    except ImportError:
-        raise TargetError(
-            "CUDA kernels run through pycuda, which is not installed",
-            hint=f'`pip install "tcsym[cuda]"`; docs/cuda.md says what its build needs; {_TWIN}',
-        ) from None
-    try:
-        import pycuda.driver as found
-    except ImportError as error:
-        raise _unloadable(str(error)) from None
+    """`pycuda.driver` where pycuda can be loaded, else `libcuda` in its place; initialised.
+
+    TargetError says what is missing.
+    """
+    found = _pycuda() or libcuda
     try:
         found.init()
         n_devices = found.Device.count()
+    except OSError as error:
+        raise TargetError(
+            f"NVIDIA's driver was not found: {error}",
+            hint="it comes with the device, not with CUDA's toolkit; a container has to be started "
+            f"with its devices (`--gpus all`); {_TWIN}",
+        ) from None
     except found.Error as error:
         raise TargetError(
             f"the CUDA driver does not start: {error}",
@@ -43,17 +43,13 @@ def driver() -> Any:
     return found
 
 
-def _unloadable(why: str) -> TargetError:
-    if LIBRARY in why and "undefined symbol" not in why:
-        return TargetError(
-            f"NVIDIA's driver was not found: {why}",
-            hint="it comes with the device, not with CUDA's toolkit; a container has to be started "
-            f"with its devices (`--gpus all`); {_TWIN}",
-        )
-    return TargetError(
-        f"pycuda cannot be loaded: {why}",
-        hint="it was built for another driver or without linking it: see docs/cuda.md",
-    )
+def _pycuda() -> Any:
+    """The module, or None."""
+    try:
+        import pycuda.driver
+    except ImportError:
+        return None
+    return pycuda.driver
 
 
 def capability(number: int = 0) -> tuple[int, int]:

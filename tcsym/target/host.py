@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This machine's processor, as LLVM sees it. LLVM is loaded when that is first asked."""
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM, as llvmlite offers it: what makes code from a text, with types.
 
 llvmlite has no annotations, so that whatever is untyped stays in this file. A module has a context
-of its own: it shares nothing with what another thread works on.
+of its own: it shares nothing with what another thread works on. What llvmlite would keep for good
+is freed, or used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Self
 
@@ -18,7 +22,9 @@ PASSES = {
     "instruction_combine": "add_instruction_combine_pass",
     "simplify_cfg": "add_simplify_cfg_pass",
 }
+LEAST_LLVMLITE = "0.45"  # that pyproject.toml admits: of LLVM 20
 _LEVEL = 2
+_MOST_RUNS = 32  # of a builder
 
 
 def version() -> tuple[int, ...]:
@@ -59,6 +65,7 @@ class TargetMachine:
         target = binding.Target.from_triple(triple)
         how = {"opt": _LEVEL, "reloc": "pic", "codemodel": "small"}
         self.machine: Any = target.create_target_machine(cpu, features, **how)
+        self._builders: dict[bool, tuple[Any, int]] = {}  # and how many runs each had
 
     @property
     def triple(self) -> str:
@@ -67,6 +74,35 @@ class TargetMachine:
     @property
     def data_layout(self) -> str:
         return str(self.machine.target_data)
+
+    def builder(self, vectorise: bool) -> Any:
+        """Makes passes, and runs them: for one run more.
+
+        With each one llvmlite keeps 1.5 kB for good, a list of what passes ask before they run. A
+        run adds to that list, so none is used for ever.
+        """
+        builder, runs = self._builders.get(vectorise, (None, _MOST_RUNS))
+        if runs == _MOST_RUNS:
+            tuning = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
+            tuning.loop_vectorization = tuning.slp_vectorization = vectorise
+            builder, runs = binding.create_pass_builder(self.machine, tuning), 0
+        self._builders[vectorise] = builder, runs + 1
+        return builder
+
+
+_idle: defaultdict[tuple[str, str, str, int], list[TargetMachine]] = defaultdict(list)
+
+
+@contextmanager
+def target_machine(triple: str, cpu: str, features: str = "") -> Iterator[TargetMachine]:
+    """One that no other thread has meanwhile."""
+    idle = _idle[triple, cpu, features, _LEVEL]
+    try:
+        machine = idle.pop()
+    except IndexError:
+        machine = TargetMachine(triple, cpu, features)
+    yield machine
+    idle.append(machine)  # after an error it is not used again
 
 
 class Module:
@@ -107,12 +143,18 @@ class Module:
         manager = binding.create_new_module_pass_manager()
         for name in passes:
             getattr(manager, PASSES[name])()
-        manager.run(self.module, _builder(machine, vectorise=False))
+        self._run(manager, machine.builder(vectorise=False))
 
     def optimise(self, machine: TargetMachine, vectorise: bool) -> None:
         """LLVM's default passes of level 2."""
-        builder = _builder(machine, vectorise)
-        builder.getModulePassManager().run(self.module, builder)
+        builder = machine.builder(vectorise)
+        self._run(builder.getModulePassManager(), builder)
+
+    def _run(self, manager: Any, builder: Any) -> None:
+        try:
+            manager.run(self.module, builder)
+        finally:
+            _close(manager)
 
     def emitted(self, machine: TargetMachine, as_object: bool = True) -> bytes:
         """Object code, or assembly."""
@@ -121,7 +163,12 @@ class Module:
         return str(machine.machine.emit_assembly(self.module)).encode()
 
 
-def _builder(machine: TargetMachine, vectorise: bool) -> Any:
-    tuning = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
-    tuning.loop_vectorization = tuning.slp_vectorization = vectorise
-    return binding.create_pass_builder(machine.machine, tuning)
+def _close(manager: Any) -> None:
+    """Frees it. In classes of llvmlite up to 0.50 the base's `_dispose`, which is empty, comes
+    first, so that closing frees nothing; the function that would is then called here."""
+    dispose = getattr(binding.ffi.lib, "LLVMPY_DisposeNewModulePassManger", None)
+    if dispose is None:  # of another version: what it frees is its own matter
+        manager.close()
+    else:
+        dispose(manager)
+        manager.detach()

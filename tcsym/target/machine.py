@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts of a machine -> one frozen value: what schedules and code are chosen by.
 
 No other stage knows a number of a processor, and none asks which processor it is.
@@ -73,10 +74,10 @@ class Machine(Struct, frozen=True):
     """A machine. `levels`: nearest first. `vector_bits` 0: scalar code only.
 
     name: of machines with the same vectors; one's tuned options are a good guess for another's.
-    has_halves: float16 is converted in registers. strip_vectors: of a strip of columns.
-    stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may call the
-    C library's functions; a machine without it has fused multiply-add. workers: of a device, what
-    runs blocks beside each other, each a `multiprocessor`. factors: types of matrices
+    converts: types of 16 bits that one instruction makes of float32. strip_vectors: of a strip of
+    columns. stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may
+    call the C library's functions; a machine without it has fused multiply-add. workers: of a
+    device, what runs blocks beside each other, each a `multiprocessor`. factors: types of matrices
     that one instruction multiplies.
     """
 
@@ -86,7 +87,7 @@ class Machine(Struct, frozen=True):
     vector_registers: int
     has_fma: bool
     has_masks: bool
-    has_halves: bool
+    converts: tuple[DType, ...]
     dots: tuple[Dot, ...]
     tile: Tile
     strip_vectors: int

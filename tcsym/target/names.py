@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Name of a target -> `Target`: a table for each kind, a line for each name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Target`: what a kernel is compiled for, by the name its user gave it."""
 
 from __future__ import annotations

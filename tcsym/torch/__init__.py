@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels in torch: layers from texts. Kernels themselves take tensors without any of this."""
 
 from tcsym.torch.layer import Layer

@@ -1,10 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Layer`: text of a def -> torch module, of which some inputs are parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from tcsym.errors import CallError, OptionError, SizeError
 from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.module import Module
 from tcsym.operators.torch.operator import torch_type
 
 Initial = float | Callable[[torch.Tensor], Any]
@@ -27,7 +28,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         )
         y = layer(x)
 
-    source: text of defs (the last one is meant), or a kernel.
+    source: text of defs or a module (the last one is meant), or a kernel.
     sizes: of the parameters' dimensions, and of size parameters; others are free at every call.
     Keywords are inputs that become parameters, with what they are at first: a number, a function
     such as `torch.nn.init.zeros_`, or None: uniform within 1/sqrt(number of elements that go into
@@ -39,7 +40,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        source: str | Kernel,
+        source: str | Module | Kernel,
         *,
         sizes: Mapping[str, int] | None = None,
         **parameters: Initial | torch.Tensor | None,
@@ -93,15 +94,19 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
             raise CallError(message, hint=f"the layer has its own; those left are {names}")
         given.update(zip(free, inputs))
         # What follows a missing input goes by name, so that the kernel says which one is missing.
-        first = list(takewhile(given.__contains__, self._order))
-        return self.kernel(*[given.pop(n) for n in first], **given)
+        first = []
+        for name in self._order:
+            if name not in given:
+                break
+            first.append(given.pop(name))
+        return self.kernel(*first, **given)
 
     def extra_repr(self) -> str:
         return repr(self.kernel.signature)
 
 
-def _last(source: str) -> Kernel:
-    module = define(source)
+def _last(source: str | Module) -> Kernel:
+    module = source if isinstance(source, Module) else define(source)
     return module[list(module)[-1]]
 
 

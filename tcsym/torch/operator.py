@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> its operator in torch's registry."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How much a tune may do: seconds, or trials."""
+# SPDX-License-Identifier: Apache-2.0
+"""How much a tune may do: seconds, or candidates."""
 
 from __future__ import annotations
 
@@ -8,19 +9,30 @@ import time
 
 from tcsym.errors import OptionError
 
+DEFAULT = 60.0  # seconds
 _UNITS = {"s": 1.0, "": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Budget:
-    """Made from `"60s"`, `"2min"` or a number of trials; starts when it is made, or at `began`."""
+    """Made from `"2min"`, a number of seconds, or a number of candidates.
 
-    def __init__(self, given: str | int, began: float | None = None) -> None:
+    It starts when it is made, or at `began`. OptionError: it is none of these, or both.
+    """
+
+    def __init__(
+        self,
+        given: str | float | None = None,
+        candidates: int | None = None,
+        began: float | None = None,
+    ) -> None:
         self.seconds: float | None = None
         self.trials: int | None = None
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            self.trials = given
+        if candidates is None:
+            self.seconds = _seconds(DEFAULT if given is None else given)
+        elif given is not None:
+            raise OptionError("a tune has a `budget` or a number of `candidates`, not both")
         else:
-            self.seconds = _seconds(given)
+            self.trials = _candidates(candidates)
         self._start = time.monotonic() if began is None else began
 
     @property
@@ -41,12 +53,18 @@ class Budget:
 
 
 def _seconds(given: object) -> float:
-    found = re.fullmatch(r"([\d.]+)\s*([a-z]*)", given) if isinstance(given, str) else None
-    if found is not None and found[2] in _UNITS:
-        try:
-            seconds = float(found[1]) * _UNITS[found[2]]
-        except ValueError:
-            seconds = 0.0
-        if seconds > 0:
-            return seconds
-    raise OptionError(f'budget is {given!r}, expected time as in "60s" or a number of trials')
+    seconds = 0.0
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        seconds = float(given)
+    elif isinstance(given, str) and (found := re.fullmatch(r"\s*(\d+\.?\d*)\s*([a-z]*)\s*", given)):
+        seconds = float(found[1]) * _UNITS.get(found[2], 0.0)
+    if 0 < seconds < math.inf:
+        return seconds
+    hint = "a number of candidates is `candidates=20`"
+    raise OptionError(f'budget is {given!r}, expected seconds or time as in "2min"', hint=hint)
+
+
+def _candidates(given: object) -> int:
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
+    raise OptionError(f"candidates is {given!r}, expected a number from 1 on")

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loaded code, inputs -> what `kernel(A, B)` does once it is steady: the call that tuning times.
 
 The code's own time is not what a caller waits for: a result is allocated, arguments are checked, a
 native entry is passed. For small sizes that is most of a call, and some options change it (scratch
-memory, threads). Where there is no native entry, a call passes through Python here as there.
+memory, threads). Where sizes have options by regions, a call finds its region first; so it does
+here. Where there is no native entry, a call passes through Python here as there.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from msgspec import Struct
 
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import Array
+from tcsym.index.expr import Condition
 from tcsym.options import Options
 from tcsym.process.threads import get_num_threads, set_num_threads
 from tcsym.runtime.arguments import bind, match_arguments
@@ -24,7 +27,9 @@ from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
+from tcsym.runtime.switch import Switch
+from tcsym.runtime.switch_image import switch_image
 from tcsym.runtime.variants import Variant, Variants
 from tcsym.sizes.context import Context
 from tcsym.sizes.dims import Dim
@@ -41,14 +46,16 @@ def call_of(
     values: Values,
     inputs: Sequence[Array],
     threads: int,
+    regions: tuple[Condition, ...] = (),
 ) -> Callable[[], object]:
     """A call of these sizes on dense inputs, on as many threads as this process uses from now on.
 
-    It returns the results; what it updates is a copy. Errors: those of a call.
+    regions: that it finds its own among, if there are several. It returns the results; what it
+    updates is a copy. Errors: those of a call.
     """
     if get_num_threads() != threads:
         set_num_threads(threads)
-    entry = _entry(program, target, kernel, context)
+    entry = _entry(program, target, kernel, context, regions)
     inputs = [
         x.copy() if t.role == "inout" else x for t, x in zip(program.inputs, inputs, strict=True)
     ]
@@ -80,11 +87,15 @@ def call_on(
 
 @lru_cache(512)
 def _entry(
-    program: Program, target: Target, kernel: LoadedCode, context: Context
+    program: Program,
+    target: Target,
+    kernel: LoadedCode,
+    context: Context,
+    regions: tuple[Condition, ...],
 ) -> Callable[..., Any]:
     declared = {name: Dim(low, high, step) for name, low, high, step in context}
     plan = plan_call(program, declared, frozenset(), target)
-    variants = Variants(plan, target, Options(), {}, Stats(), context)
+    variants = Variants(plan, target, Options(), {}, Counters(), context)
     variant = variants.variant_of(variants.dense, kernel.compiled, kernel)
     through_python = partial(_call, plan, variant)
     where = variant.pointers, variant.slots, all_dense(plan)
@@ -93,7 +104,16 @@ def _entry(
     def failed(fault: int) -> None:
         raise plan.fault_error(kernel.compiled.faults[fault - 1])
 
-    return through_python if image is None else kernel.enter(image, through_python, failed)
+    entry = through_python if image is None else kernel.enter(image, through_python, failed)
+    if len(regions) < 2 or image is None:
+        return entry
+    told_apart = switch_image(plan, regions[:-1])
+    if told_apart is None:
+        return through_python
+    switch = Switch(told_apart, through_python)
+    for k in range(len(regions)):
+        switch.set_region(k, entry)
+    return switch.function
 
 
 def _call(plan: CallPlan, variant: Variant, /, *inputs: Any, sizes: Any = None) -> Any:

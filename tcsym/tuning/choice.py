@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes -> which options serve them and why: for people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, sizes -> a verdict: measured again, in processes that the search never ran in.
 
 A search looks at hundreds of times and takes the least: some of what it sees is luck. So what it
@@ -19,9 +20,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
+from tcsym.index.expr import Condition
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
@@ -57,7 +59,10 @@ class Given(Struct, frozen=True):
 
 
 class RoundsJob(Struct, frozen=True):
-    """The default, its copy and a candidate at one size, for `seconds`."""
+    """The default, its copy and a candidate at one size, for `seconds`.
+
+    regions: sizes that have options of their own once the candidate is kept, which its calls find.
+    """
 
     program: Program
     target: Target
@@ -69,9 +74,10 @@ class RoundsJob(Struct, frozen=True):
     context: Context = ()
     compile: Compile = compile_dense
     is_reversed: bool = False
+    regions: tuple[Condition, ...] = ()
 
 
-@deep_recursion
+@depth_checked
 def evaluate_rounds(job: RoundsJob) -> Sample:
     """Runs in a worker. Errors: whatever compiling or a call raises."""
     require_alike(job.target)
@@ -82,7 +88,8 @@ def evaluate_rounds(job: RoundsJob) -> Sample:
     calls = []
     for _, options, copy in order:
         kernel = loaded(job.program, job.target, options, job.compile, copy)
-        calls.append(call_of(job.program, job.target, kernel, *given))
+        regions = job.regions if options == job.candidate else ()
+        calls.append(call_of(job.program, job.target, kernel, *given, regions))
         calls[-1]()
     start, before = time.perf_counter(), _spent_by_others()
     rounds = rounds_of(calls, job.seconds, MOST_ROUNDS)
@@ -136,7 +143,7 @@ def ready() -> float:
 class Confirmation:
     """Two processes of its own; with a given executor, wherever that runs jobs.
 
-    left: seconds until there must be an answer.
+    left: seconds until there must be an answer. regions: as of `RoundsJob`.
     """
 
     def __init__(
@@ -145,6 +152,7 @@ class Confirmation:
         self.template = template
         self.left = left
         self.codes: dict[Options, Compiled] = {}
+        self.regions: tuple[Condition, ...] = ()
         self.each = 2 * CONFIRMED  # seconds for one verdict, as far as is known
         self._own = [] if executor else [WorkerPool(1, memory=memory) for _ in range(2)]
         self.executors: list[Executor] = [executor, executor] if executor else [*self._own]
@@ -182,7 +190,9 @@ class Confirmation:
         known = {o: c for o, c in self.codes.items() if o in (_DEFAULT, options)}
         compile = Given(tuple(known.items()), t.compile) if known else t.compile
         given = t.program, t.target, options, values, t.threads
-        return RoundsJob(*given, seed=t.seed, context=t.context, compile=compile)
+        return RoundsJob(
+            *given, seed=t.seed, context=t.context, compile=compile, regions=self.regions
+        )
 
 
 LATE = "no time was left to measure again what the search found"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The user's options store: SQLite in WAL mode, one row a tuned program, one a trial, one a choice.
 
 It never raises to its user and never changes a result. A row with a wrong checksum does not exist;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is declared of sizes -> the context that tuned code is made for, as a kernel's own code is.
 
 Code for a context need not be right outside of it: sizes that are measured or checked lie inside.

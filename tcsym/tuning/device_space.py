@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, device -> the plans worth trying for its nests, with what each is predicted to take.
 
 Nests are axes, plans their values: what no multiprocessor can hold is not among them. Cycles are
@@ -17,7 +18,7 @@ from tcsym.index.expr import TRUE, Condition, all_of, negate
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.device.plan import GridCost, Version
 from tcsym.schedule.map_gpu import map_gpu
@@ -77,7 +78,7 @@ def axis(nest: int) -> str:
 
 
 @lru_cache(8)
-@deep_recursion
+@depth_checked
 def device_space(program: Program, target: Target) -> DeviceSpace:
     dense: Layout = "dense"
     layouts = (dense,) * (len(program.inputs) + len(program.outputs))

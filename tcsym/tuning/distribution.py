@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to tune for: given sizes with weights, or sizes drawn from declared ranges."""
 
 from __future__ import annotations
@@ -119,8 +120,12 @@ def distribution_of(
             raise SizeError("no sizes in the ranges satisfy the program's conditions")
         return Distribution({v: 1 / len(sizes) for v in sizes}, ranges, True)
     if not isinstance(given, Iterable) or isinstance(given, str):
-        raise SizeError(f"`sizes` is {given!r}, expected a list of mappings, or ranges")
-    listed = [_listed(program, x, declared) for x in given]
+        message = f"`sizes` is {given!r}, expected a list of mappings, or ranges"
+        raise SizeError(message, hint=_as_mapping(program, ()))
+    each = list(given)
+    if each and all(size_value(x) is not None for x in each):  # one choice of sizes
+        raise _no_mapping(program, given)
+    listed = [_listed(program, x, declared) for x in each]
     if not listed:
         raise SizeError("`sizes` is empty, expected at least one mapping")
     shares = [1.0] * len(listed) if weights is None else [float(w) for w in weights]
@@ -140,9 +145,24 @@ def _around(declared: Dim | int | None, listed: Sequence[int]) -> tuple[int, int
     return min(listed), max(listed), 1
 
 
+def _no_mapping(program: Program, given: object) -> SizeError:
+    """The error shows the mapping that was meant, if it has numbers."""
+    numbers = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    message = f"sizes {given!r} are no mapping of names to numbers"
+    return SizeError(message, hint=_as_mapping(program, numbers))
+
+
+def _as_mapping(program: Program, numbers: Sequence[object]) -> str:
+    if not program.sizes:
+        return f"{program.name} has no sizes: `tune()`"
+    values = [*numbers, *[8] * len(program.sizes)]
+    shown = ", ".join(f'"{n}": {v!r}' for n, v in zip(program.sizes, values))
+    return f"as in `tune([{{{shown}}}])`"
+
+
 def _listed(program: Program, given: Any, declared: Mapping[str, Dim | int]) -> Values:
     if not isinstance(given, Mapping):
-        raise SizeError(f"sizes {given!r} are no mapping of names to numbers")
+        raise _no_mapping(program, given)
     unknown = [n for n in given if n not in program.sizes]
     if unknown:
         hint = f"sizes of {program.name} are {', '.join(program.sizes) or 'none'}"

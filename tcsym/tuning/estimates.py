@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, sizes -> logarithms of the times that the mapped loops say a call takes."""
 
 from __future__ import annotations
@@ -8,18 +9,16 @@ import numpy as np
 from msgspec import Struct, field
 
 from tcsym.compiler import Lowering
+from tcsym.cost.counting import nanoseconds
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
-from tcsym.schedule.estimate import estimated
+from tcsym.process.recursion import depth_checked
 from tcsym.schedule.proved import Scheduled
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.device_space import device_space
 from tcsym.tuning.grow_tree import Figures, Matrix, Sizes
-
-CALL = 50_000.0  # sixteenths of a cycle that any call takes: a microsecond
 
 
 class Estimates(Struct):
@@ -39,7 +38,7 @@ class Estimates(Struct):
                 self.known[o, key] = self._of(o, sizes)
         return np.stack([self.known[o, key] for o in options], axis=1)
 
-    @deep_recursion
+    @depth_checked
     def _of(self, options: Options, sizes: Sizes) -> Figures:
         program = self.program
         if self.target.machine.multiprocessor is not None:
@@ -53,4 +52,4 @@ class Estimates(Struct):
             self.scheduled[key] = stages.scheduled()
         kernel = stages.mapped(self.scheduled[key]).kernel
         columns = {name: sizes[:, k] for k, name in enumerate(program.sizes)}
-        return np.asarray(np.log(estimated(kernel, self.target.machine, columns) + CALL))
+        return np.asarray(np.log(nanoseconds(kernel, self.target.machine, columns)))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidate options -> is it right, and how fast at each size against a rival; runs in a worker.
 
 A job is a pure function of picklable values, so any executor can run it. Compiled code, inputs and
@@ -21,7 +22,7 @@ from tcsym.frontend.sample import Array, deviation, disturbed, largest_differenc
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.runtime.device import Device, LoadedCode, device_of
 from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.plan import plan_call
@@ -140,7 +141,7 @@ class RunnableKernel(Struct):
         return {name: self.device.fetched(view) for name, view in self.written.items()}
 
 
-@deep_recursion
+@depth_checked
 def evaluate_job(job: Job) -> Outcome:
     """Compile, check, time. A candidate that fails is an outcome with the reason."""
     require_alike(job.target)

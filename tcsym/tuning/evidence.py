@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of calls of the default, of a copy of it, and of a candidate -> does the candidate win?
 
 In each round the three run one after another, so what slows the machine down for longer than a
@@ -15,9 +16,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tcsym.tuning.timing import Ratio
+from tcsym.tuning.timing import NORMAL_95, Ratio
 
-NORMAL_95 = 1.96
 LEAST_ROUNDS = 6  # with fewer, no interval of the sign test has 95 %
 NOISY = (
     0.05  # logarithm of the ratio between copies of the default, above which nothing is believed

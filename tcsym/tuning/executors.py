@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the user gives as `executor=` -> an executor as in `concurrent.futures`.
 
 A Dask client is taken as it is. Its tasks are not pure (a measurement that is asked for again is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Genetic search, as Tensor Comprehensions tuned: population, elites, crossover, mutation.
 
 Vasilache et al., "The Next 700 Accelerated Layers", TACO 2019, section 5.

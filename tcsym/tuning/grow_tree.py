@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What options lose at sizes -> a decision tree: grown fine, then pruned to what pays.
 
 Cost-complexity pruning (Breiman, Friedman, Olshen and Stone, "Classification and Regression

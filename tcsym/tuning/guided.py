@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model-guided search: a Bayesian linear model of log time over options, sampled (Thompson 1933).
 
 Features are the values of each axis and the pairs of values of two axes; the prior says that single

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measurements at several sizes -> a decision tree over sizes, proved by isl to be a partition.
 
 Leaves hold the options that lose least against the best option at each of their sizes; large losses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a tune had too little time: how much a first round of candidates takes at least."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target, threads -> name of what tuned options are for: processor, vectors, caches, threads.
 
 Options that split work for several threads cost time on one, and the other way round. So what was

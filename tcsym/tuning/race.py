@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidates over sizes: all at a few sizes first, the better half at more (successive halving).
 
 Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013. What wins

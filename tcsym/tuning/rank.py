@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of a device's kernel, ranked by their predicted cost: what a tune says without the device.
 
 Nothing is run, and nothing is kept: what is predicted ranks candidates for a machine that has one.
@@ -31,7 +32,7 @@ ASSEMBLED = 4  # candidates that NVIDIA's assembler is asked about
 def rank(request: Request, why: str) -> TuningReport:
     """The candidates by their cost, the best first; those that are left out are `pruned`. why: no
     device runs them."""
-    budget = Budget(request.budget)
+    budget = Budget(request.budget, request.candidates)
     space = device_space(request.program, request.target)
     weights = request.distribution.weights
     found, attempts = list[Ranked](), list[Attempt]()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best of a search -> the same with fewer fields changed."""
 
 from __future__ import annotations

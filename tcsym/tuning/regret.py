@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuned options at sizes that were not tuned -> what is lost against the best of some rivals."""
 
 from __future__ import annotations

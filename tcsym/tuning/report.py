@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tune found: the regions, how much faster they are, and every trial."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -12,11 +14,13 @@ from tcsym.errors import TCError
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
 from tcsym.tuning.race import Attempt
-from tcsym.tuning.timing import Ratio
+from tcsym.tuning.timing import NORMAL_95, Ratio
 from tcsym.tuning.tree import Tree, leaf_of, tree_text
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Values = tuple[int, ...]
-_NORMAL_95 = 1.96
 _SHOWN = 8
 
 
@@ -47,7 +51,7 @@ class Regret(Struct, frozen=True):
         logs = [math.log(max(1.0, factor)) for _, factor in found]
         mean = sum(logs) / len(logs)
         spread = math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1))
-        half = _NORMAL_95 * spread / math.sqrt(len(logs))
+        half = NORMAL_95 * spread / math.sqrt(len(logs))
         interval = math.exp(max(0.0, mean - half)), math.exp(mean + half)
         return Regret(math.exp(mean), interval, math.exp(max(logs)), tuple(found))
 
@@ -121,6 +125,12 @@ class TuningReport(Struct):
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        from tcsym.tuning.report_html import report_html
+
+        words = [*self._short(), *self.notes, *self._others(), self._counts(), *self._unkept()]
+        return report_html(self, words)
+
     @property
     def is_short(self) -> bool:
         """True if there was no time for a first round of candidates."""
@@ -137,7 +147,7 @@ class TuningReport(Struct):
     @property
     def interval(self) -> tuple[float, float]:
         log, error = self._log()
-        return math.exp(-log - _NORMAL_95 * error), math.exp(-log + _NORMAL_95 * error)
+        return math.exp(-log - NORMAL_95 * error), math.exp(-log + NORMAL_95 * error)
 
     def _log(self) -> tuple[float, float]:
         log = sum(self.weights[v] * r.log for v, r in self.confirmed.items())
@@ -173,8 +183,11 @@ class TuningReport(Struct):
             curve.append((a.elapsed, math.exp(-best)))
         return curve
 
-    def plot(self, path: str) -> None:
-        """The convergence as a picture (PNG, SVG, PDF by suffix). Needs matplotlib."""
+    def plot(self, path: str | None = None) -> Figure:
+        """How the search went, as a figure of matplotlib, which a notebook shows.
+
+        path: of a file that it is written to, too (PNG, SVG, PDF by suffix).
+        """
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -190,16 +203,16 @@ class TuningReport(Struct):
         axes.set_ylabel("times as fast as the default")
         axes.set_title(self.name)
         axes.legend()
-        figure.savefig(path)
+        if path is not None:
+            figure.savefig(path)
+        return figure
 
     def __str__(self) -> str:
         if self.stopped == "unmeasured":
             best = [str(x) for x in self.ranked[: 2 * _SHOWN]]
             return "\n".join([f"{self.name}:", self._counts(), *self.notes, *best])
-        low, high = self.interval
         lines = [
-            f"{self.name}: {self.gain:.3f} times as fast as the default"
-            f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
+            f"{self.name}: {self.gained()}, {self.seconds:.1f} s, stopped: {self.stopped}",
             self._counts(),
             *self._short(),
             *self.notes,
@@ -212,20 +225,31 @@ class TuningReport(Struct):
         lines += [f"failed: {a.options}: {a.reason}" for a in failures[:_SHOWN]]
         if len(failures) > _SHOWN:
             lines.append(f"… and {len(failures) - _SHOWN} more failures in `trials`")
-        if not self.is_kept:
-            lines.append("the options store could not be written: use `start=` to go on from here")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._unkept()])
+
+    def gained(self) -> str:
+        """The gain, in words."""
+        if not self.trials:
+            return "nothing was compared with the default, which stays"
+        low, high = self.interval
+        return f"{self.gain:.3f} times as fast as the default (95 %: {low:.3f} to {high:.3f})"
 
     def _counts(self) -> str:
         if self.stopped == "unmeasured":
             return f"candidates: {len(self.ranked)} ranked, {len(self.trials)} left out"
         if not self.trials:
-            return "trials: none, there was no time to measure the default"
+            why = "interrupted" if self.stopped == "interrupted" else "there was no time"
+            return f"trials: none, {why} before the default was measured"
         if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):
             return "trials: none, there was time for the default only"
         counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}
         text = "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n)
         return text + (f"; {self.n_resumed} of these by an earlier tune" if self.n_resumed else "")
+
+    def _unkept(self) -> list[str]:
+        if self.is_kept or self.stopped == "unmeasured":
+            return []
+        return ["the options store could not be written: use `start=` to go on from here"]
 
     def _short(self) -> list[str]:
         if not self.is_short:
@@ -240,16 +264,18 @@ class TuningReport(Struct):
         if self.held_out:
             logs = list(self.held_out.values())
             mean, worst = (100 * math.expm1(x) for x in (sum(logs) / len(logs), max(logs)))
-            text += f"; at {len(logs)} of them, held out, regions learned from the rest lose"
-            text += f" {mean:.1f} % to the best option, worst {worst:.0f} %"
+            text += f"; with the tuned ones {len(logs)}, each held out: regions learned from the"
+            text += f" rest lose {mean:.1f} % to its best option, worst {worst:.0f} %"
         return [text]
 
     def _table(self) -> list[str]:
+        if not self.confirmed:
+            return []
         rows = [(*self.sizes, "time", "gain", "+-", "options")]
         for values, ratio in self.confirmed.items():
-            gain, error = math.exp(-ratio.log), _NORMAL_95 * ratio.noise
+            gain, error = ratio.gain
             options = leaf_of(self.tree, values).options
-            figures = (f"{1e6 * ratio.seconds:.1f} us", f"{gain:.3f}", f"{gain * error:.3f}")
+            figures = (f"{1e6 * ratio.seconds:.1f} us", f"{gain:.3f}", f"{error:.3f}")
             rows.append((*map(str, values), *figures, str(options)))
         widths = [max(map(len, column)) for column in zip(*rows)]
         return ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows]

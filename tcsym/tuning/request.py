@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tune is asked to do, as one value."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.process.threads import get_num_threads
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
@@ -32,7 +33,8 @@ class Request(Struct, frozen=True):
     program: Program
     target: Target
     distribution: Distribution
-    budget: str | int
+    budget: str | float | None = None
+    candidates: int | None = None
     start: tuple[Options, ...] = ()
     executor: Executor | None = None
     seed: int = 0
@@ -67,7 +69,7 @@ def served_by(request: Request) -> tuple[Values, ...]:
     return (*given.weights, *check_sizes(program, given.sizes, request.context))
 
 
-@deep_recursion
+@depth_checked
 def baseline_job(request: Request) -> Job:
     """As above, by the compiler whatever tests ask, and to the code that it makes here.
 

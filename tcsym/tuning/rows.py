@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the options store keeps: tuned regions, trials, choices of `auto`; with a checksum each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree that was learned -> what of it is kept: options that were seen to win, where they were.
 
 A leaf governs a region only with the evidence that a certificate asks for (`certify`): confirmed at
@@ -66,11 +67,7 @@ def conclude(
     extra: weights of sizes beside the tuned ones. is_everywhere: one region, without bounds.
     """
     everywhere = {**weights, **extra}
-    leaves = [
-        (way, options, [v for v in everywhere if _way_of(tree, v) == way])
-        for way, options in _leaves(tree)
-        if options != DEFAULT
-    ]
+    leaves = _governed(tree, everywhere)
     leaves.sort(key=lambda leaf: _saving(saved.get(leaf[1], {}), leaf[2], everywhere))
     kept: dict[Way, Tree] = {}
     confirmed = {v: Ratio(0.0, 0.0, default[v].seconds) for v in weights}
@@ -92,6 +89,27 @@ def conclude(
             break
     found = _rebuilt(tree, kept)
     return Conclusion(found, confirmed, (*notes, *_noise_text(noisy)), is_interrupted)
+
+
+def if_all_wins(tree: Tree, weights: Weights, extra: Weights, is_everywhere: bool) -> Tree:
+    """What `conclude` keeps at most: calls are told apart by no more than that."""
+    kept: dict[Way, Tree] = {}
+    for way, options, sizes in _governed(tree, {**weights, **extra}):
+        places = _places(sizes, weights)
+        if is_everywhere or len(places) >= LEAST_EVIDENCE:
+            kept[way] = _region(options, places, is_everywhere)
+        else:
+            kept[way] = _alone(options, places)
+    return _rebuilt(tree, kept)
+
+
+def _governed(tree: Tree, everywhere: Weights) -> list[tuple[Way, Options, list[Values]]]:
+    """Leaves that are not the default's, with the sizes that lie in them."""
+    return [
+        (way, options, [v for v in everywhere if _way_of(tree, v) == way])
+        for way, options in _leaves(tree)
+        if options != DEFAULT
+    ]
 
 
 def _gather(
@@ -130,12 +148,21 @@ def _kept(evidence: _Evidence, everywhere: Weights, weights: Weights, is_everywh
     found = evidence.found
     weighed = [(everywhere[v], verdict) for v, verdict in found.items()]
     if len(found) >= LEAST_EVIDENCE and wins(weighed):
-        leaf = Leaf(evidence.options)
-        return leaf if is_everywhere else Split(hull(list(found)), leaf, Leaf(DEFAULT))
+        return _region(evidence.options, list(found), is_everywhere)
+    won = [v for v, verdict in found.items() if v in weights and verdict.is_won]
+    return Leaf(DEFAULT) if is_everywhere else _alone(evidence.options, won)
+
+
+def _region(options: Options, sizes: Sequence[Values], is_everywhere: bool) -> Tree:
+    leaf = Leaf(options)
+    return leaf if is_everywhere else Split(hull(sizes), leaf, Leaf(DEFAULT))
+
+
+def _alone(options: Options, sizes: Sequence[Values]) -> Tree:
+    """At just these sizes."""
     tree: Tree = Leaf(DEFAULT)
-    for values, verdict in found.items() if not is_everywhere else ():
-        if values in weights and verdict.is_won:
-            tree = Split(hull([values]), Leaf(evidence.options), tree)
+    for values in sizes:
+        tree = Split(hull([values]), Leaf(options), tree)
     return tree
 
 

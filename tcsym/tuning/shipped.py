@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped options store: `autotune_cache/*.json`, one readable file a program; read-only.
 
 Also the form of `tcsym cache export`: what tuning learned on one machine can be reviewed as a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several candidates at one size -> each one's time by the first one's; runs in a worker.
 
 What a race learns of one candidate against its incumbent, this learns of many at once: their calls
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
@@ -55,7 +56,7 @@ class Entrant(Struct, frozen=True):
     reason: str = ""
 
 
-@deep_recursion
+@depth_checked
 def evaluate_field(job: FieldJob) -> tuple[Entrant, ...]:
     """Compile, check, time. Candidates that fail have reasons; ValueError if the first one does."""
     require_alike(job.target)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logarithms of times at some sizes -> at any sizes: a Gaussian process over sizes.
 
 Options differ smoothly in the logarithms of sizes, and in how full vectors are; they jump where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> the options worth trying for it: axes that change its code, and a rough cost model.
 
 An axis belongs to the space if one of its values changes the mapped loops of the default schedule:
@@ -21,7 +22,8 @@ from tcsym.ir.loops import Loop
 from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.process.recursion import deep_recursion
+from tcsym.process.recursion import depth_checked
+from tcsym.schedule.wanted import offered_in
 from tcsym.target.machine import Tile
 from tcsym.target.target import Target
 
@@ -152,20 +154,22 @@ class Space(Struct, frozen=True):
         return "\n".join(f"{name}: {', '.join(map(str, values))}" for name, values in self.axes)
 
 
-@deep_recursion
+@depth_checked
 def space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
     """The axes along which the code of the program changes."""
     dense: Layout = "dense"
     layouts = (dense,) * (len(program.inputs) + len(program.outputs))
 
-    def mapped(options: Options, scheduled: Any = None) -> tuple[str, Any, bool]:
+    def mapped(options: Options, scheduled: Any = None) -> tuple[str, Any, Any]:
         stages = Lowering(program, target, options, {}, layouts, (), {})
         scheduled = scheduled or stages.scheduled()
-        kernel = stages.mapped(scheduled).kernel
-        loops = [x for x, _ in walk(kernel.body) if isinstance(x, Loop)]
-        return kernel_text(kernel), scheduled, any(x.kind == "parallel" for x in loops)
+        found = stages.mapped(scheduled)
+        return kernel_text(found.kernel), scheduled, found
 
-    text, scheduled, is_parallel = mapped(default)
+    text, scheduled, usual = mapped(default)
+    is_parallel = any(
+        isinstance(x, Loop) and x.kind == "parallel" for x, _ in walk(usual.kernel.body)
+    )
 
     def changes(name: str, value: Value) -> bool:
         options = replace(default, **{name: value})
@@ -173,7 +177,11 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
             return mapped(options)[0] != text
         return mapped(options, scheduled)[0] != text
 
+    offered = offered_in(usual.choices).values()
+    plans = dict.fromkeys(plan for nest in offered for plan in nest)
     axes: list[tuple[str, tuple[Value, ...]]] = []
+    if kept := tuple(plan for plan in plans if changes("plan", plan)):
+        axes.append(("plan", ("", *kept)))
     for name, values in AXES.items():
         here = getattr(default, name)
         others = tuple(v for v in values if v != here)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a search may start: options of this program at near sizes, and of programs like it."""
 
 from __future__ import annotations

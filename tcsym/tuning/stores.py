@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, target -> regions of sizes with their options: the user's store, the shipped one, rules.
 
 It never fails and never changes a result: whatever is wrong with a store means the analytic region.
@@ -119,20 +120,23 @@ def _regions(
     tree = None if found is None else tree_of(found[1], len(sizes))
     if found is None or tree is None:
         if state and found is None:
-            _warn_of_others(program_hash, machine)
+            _warn_of_others(program_hash, machine, len(sizes))
         return (Region(Options()),)
     from tcsym.tuning.tree import contexts
 
     return tuple(Region(options, context, found[0]) for context, options in contexts(tree, sizes))
 
 
-def _warn_of_others(program_hash: str, machine: str) -> None:
-    """Tuned, but for another machine or number of threads."""
+def _warn_of_others(program_hash: str, machine: str, n_sizes: int) -> None:
+    """Tuned, but for another machine or number of threads; not where that chose the default."""
     from tcsym.tuning.database import Database
     from tcsym.tuning.rows import Tuned
+    from tcsym.tuning.tree import leaves_of
 
     database = Database.at(CACHE_DIR.read())
     rows = database.select(Tuned, "program = ?", (program_hash,)) if database else []
+    trees = [(row, tree_of(row, n_sizes)) for row in rows]
+    rows = [row for row, tree in trees if tree and {*leaves_of(tree)} != {Options()}]
     if rows:
         text = (
             f"`{rows[-1].name}` runs with default options: it was tuned for `{rows[-1].machine}`,"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best of a search at many other sizes: what a tree of regions is learned from.
 
 All are measured side by side at sizes that cover the ranges (`distribution.cover`). The first of

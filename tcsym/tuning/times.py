@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When each part of a tune ends, so that all of it keeps to its budget.
 
 A budget is a promise: what is left of a part when its time is up is cut off, and the time that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two calls -> the ratio of their times, with its noise: interleaved, and stopped when it is clear.
 
 Each round times a batch of both, in turning order, so that what disturbs the machine disturbs
@@ -20,6 +21,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 60
 LEAST_FIELD_ROUNDS, BEHIND = 3, 0.25
 _RESAMPLES = 40
 CLEAR = 3.0  # standard errors
+NORMAL_95 = 1.96
 
 
 class Ratio(Struct, frozen=True):
@@ -32,6 +34,12 @@ class Ratio(Struct, frozen=True):
     noise: float
     seconds: float
     gave_up: bool = False
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """How many times as fast the candidate is, and half of the interval of 95 %."""
+        gain = math.exp(-self.log)
+        return gain, gain * NORMAL_95 * self.noise
 
 
 def compare(

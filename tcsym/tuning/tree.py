@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes -> options: a decision tree, as tuning learns and the store keeps it.
 
 Its leaves' contexts are disjoint and cover all sizes by construction, whatever a file says; isl
@@ -192,7 +193,7 @@ def candidates_from_json(data: Any, tree: Tree) -> tuple[Options, ...]:
     others = data.get("candidates", ())
     if not isinstance(others, list | tuple):
         raise OptionError(f"no list of options: {others!r:.200}")
-    known = [Options.from_json(json.dumps(o)) for o in others[:MOST_CANDIDATES]]
+    known = [_known(o) for o in others[:MOST_CANDIDATES]]
     return tuple(dict.fromkeys((*leaves_of(tree), *known)))
 
 
@@ -211,10 +212,19 @@ def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
     if not isinstance(data, Mapping) or depth > DEEPEST:
         raise OptionError(f"no decision tree at depth {depth}: {type(data).__name__}")
     if "options" in data:
-        options = Options.from_json(json.dumps(data["options"]))
-        return Leaf(options)
+        return Leaf(_known(data["options"]))
     below = (tree_from_json(data.get(arm), n_sizes, depth + 1) for arm in ("then", "else"))
     return Split(_test(data.get("if"), n_sizes), *below)
+
+
+def _known(data: object) -> Options:
+    """OptionError: this version has no such options, or no such plans."""
+    options = Options.from_json(json.dumps(data))
+    if options.plans:
+        from tcsym.schedule.wanted import require_plans  # loads what compiles
+
+        require_plans(options)
+    return options
 
 
 def _test(text: object, n_sizes: int) -> Predicate | Box:

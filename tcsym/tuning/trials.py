@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All attempts of one tune, each kept in the user's store at once; what earlier tunes left there.
 
 A tune that is killed goes on from here: its trials are measured once.

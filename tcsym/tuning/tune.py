@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program, sizes, budget -> tuned regions: search, race, learn, confirm, keep.
 
 Everything that can go wrong with a candidate is its own result; Ctrl-C, a spent budget and a store
@@ -15,11 +16,15 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from tcsym.display.progress import Progress
 from tcsym.errors import OptionError, TargetError, TCError
 from tcsym.frontend.program import Program
+from tcsym.index.expr import FALSE, Condition
 from tcsym.options import Options
+from tcsym.process.helper import HelperError
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.device import device_of
+from tcsym.sizes.context import Interval, decided, ranges_of
 from tcsym.sizes.dims import Dim
 from tcsym.target.target import TWIN, Target
 from tcsym.tuning.budget import Budget
@@ -33,22 +38,21 @@ from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import MANY, Between, Costs, learn_tree, prove_partition
 from tcsym.tuning.least_time import least_seconds
-from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.rank import rank
 from tcsym.tuning.refine import simplified
 from tcsym.tuning.regret import certify
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
-from tcsym.tuning.select_regions import Conclusion, conclude, hull
+from tcsym.tuning.select_regions import Conclusion, conclude, hull, if_all_wins
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of, value_of
 from tcsym.tuning.start import STARTS, known_options
 from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.times import Times
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Split, Tree, joined, leaf_of, leaves_of
+from tcsym.tuning.tree import Leaf, Split, Tree, contexts, joined, leaf_of, leaves_of
 from tcsym.tuning.trials import Trials
-from tcsym.tuning.workers import WorkerError, WorkerPool
+from tcsym.tuning.workers import WorkerPool
 
 BATCH = 8
 LEAST_SECONDS = 0.04  # one candidate at one size
@@ -64,7 +68,7 @@ def tune(request: Request, budget: Budget | None = None) -> TuningReport:
 
     budget: that of the request, if it runs already.
     """
-    budget = budget or Budget(request.budget)
+    budget = budget or Budget(request.budget, request.candidates)
     own = None if request.executor else WorkerPool(1, request.timeout, request.memory)
     judge = Confirmation(
         template_job(request), request.executor, request.memory, lambda: budget.left
@@ -82,8 +86,9 @@ def tune_program(
     target: Target,
     declared: Mapping[str, Dim | int],
     sizes: object = None,
-    budget: str | int = "60s",
+    budget: str | float | None = None,
     *,
+    candidates: int | None = None,
     weights: Sequence[float] | None = None,
     start: Options | Sequence[Options] | None = None,
     executor: Any = None,
@@ -101,13 +106,14 @@ def tune_program(
     given = (start,) if isinstance(start, Options) else tuple(start or ())
     if not all(isinstance(options, Options) for options in given):
         raise OptionError(f"`start` is {start!r}, expected tcsym.Options or a list of them")
-    running = Budget(budget, began)
+    running = Budget(budget, candidates, began)
     distribution = distribution_of(program, sizes, declared, weights, seed)
     request = Request(
         program,
         target,
         distribution,
         budget,
+        candidates,
         given,
         as_executor(executor),
         seed=seed,
@@ -165,13 +171,16 @@ class _Tuning:
 
     def run(self) -> TuningReport:
         request = self.request
-        with Progress(request.program.name, request.progress) as self.progress:
-            self.race = self._race()
-            space = self.beside.submit(_space_of, request.program, request.target)
+        with Progress(f"tune {request.program.name}", request.progress) as self.progress:
             try:
+                self.race = self._race()
+                space = self.beside.submit(_space_of, request.program, request.target)
                 self.incumbent = self._baseline()
             except _Late:
                 self.least = 2 * self.budget.elapsed
+                return self._report(Leaf(DEFAULT), Conclusion(Leaf(DEFAULT), {}))
+            except KeyboardInterrupt:
+                self.stopped = "interrupted"
                 return self._report(Leaf(DEFAULT), Conclusion(Leaf(DEFAULT), {}))
             self._show()
             try:
@@ -265,7 +274,7 @@ class _Tuning:
             return answer(future, self.times.left())
         except TimeoutError:
             raise _Late from None
-        except WorkerError:  # something killed it
+        except HelperError:  # something killed it
             return _space_of(self.request.program, self.request.target)
 
     # ---- the search
@@ -338,6 +347,7 @@ class _Tuning:
             unconfirmed = {v: Ratio(0.0, 0.0, r.seconds) for v, r in times.items()}
             return Conclusion(Leaf(DEFAULT), unconfirmed, (), True)
         is_everywhere = self.request.deepest == 0
+        self.judge.regions = self._regions(if_all_wins(tree, weights, extra, is_everywhere))
         found = conclude(tree, self.judge, times, usable, weights, extra, is_everywhere)
         prove_partition(found.tree, self.request.program.sizes)
         return found
@@ -353,7 +363,7 @@ class _Tuning:
         whole = self.beside.submit(learn_tree, usable, learned, deepest, between)
         self.times.learn()
         for future in (whole, quick):
-            with contextlib.suppress(TimeoutError, WorkerError):
+            with contextlib.suppress(TimeoutError, HelperError):
                 found = answer(future, max(0.0, self.times.left()))
                 self.held_out = found.held_out
                 return found.tree
@@ -369,6 +379,15 @@ class _Tuning:
             with contextlib.suppress(Exception):  # else it is compiled anew where it is needed
                 left = min(FETCHED, self.budget.left)
                 self.judge.codes[o] = answer(self.executor.submit(code_of, job), left)
+
+    def _regions(self, tree: Tree) -> tuple[Condition, ...]:
+        """What calls are told apart by where the tree is kept."""
+        request = self.request
+        ranges = dict.fromkeys(request.program.sizes, Interval(0, None))
+        ranges |= ranges_of(request.context)
+        found = contexts(self._with_earlier(tree), request.program.sizes)
+        left = (decided(context, ranges) for context, _ in found)
+        return tuple(context for context in left if context != FALSE)
 
     def _with_earlier(self, tree: Tree) -> Tree:
         """Far from what was measured now, what an earlier tune found; everywhere, if this one
@@ -398,9 +417,9 @@ class _Tuning:
         return dict.fromkeys(extra, 1 / max(1, len(alike)))
 
     def _batch(self) -> int:
-        trials, made = self.request.budget, len(self.trials.attempts)
-        if isinstance(trials, int):
-            return min(BATCH, max(1, trials - made))
+        made = len(self.trials.attempts)
+        if self.budget.trials is not None:
+            return min(BATCH, max(1, self.budget.trials - made))
         return self.times.batch(made, BATCH)
 
     def _resumed(self) -> list[Attempt]:
@@ -415,12 +434,16 @@ class _Tuning:
         return a.cost(self.weights)[0]
 
     def _start(self, space: Space, tried: set[Options]) -> list[Options]:
-        """Given options, then those of near sizes and like programs, then `STARTS` in the space."""
+        """Given options, those of near sizes and like programs, each plan that nests are offered,
+        and `STARTS` in the space."""
         request, trials = self.request, self.trials
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
         axes = [name for name, _ in space.axes]
         projected = [space.at({name: value_of(o, name) for name in axes}) for o in STARTS]
-        listed = dict.fromkeys((*request.start, *near, *projected))
+        plans = [
+            space.at({"plan": v}) for name, values in space.axes if name == "plan" for v in values
+        ]
+        listed = dict.fromkeys((*request.start, *near, *plans, *projected))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:
@@ -461,9 +484,8 @@ class _Tuning:
         failed = sum(a.state == "failed" for a in attempts)
         share = min(1.0, self.budget.used(len(attempts)))
         gain = math.exp(-self.incumbent.cost(self.weights)[0])
-        text = str(self.incumbent.options)
-        n = len(attempts)
-        self.progress.show(Snapshot(share, n, failed, gain, self.budget.elapsed, text))
+        told = f"{len(attempts)} trials, {failed} failed, {gain:.2f}x: {self.incumbent.options}"
+        self.progress.tell(told, share)
 
     def _note(self, attempts: Sequence[Attempt]) -> None:
         self.trials.note(attempts, self.budget.elapsed)

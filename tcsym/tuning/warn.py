@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about the options stores, logged to `tcsym.options`: they cost speed, no result."""
 
 from __future__ import annotations

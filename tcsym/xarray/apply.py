@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`apply`: a kernel on DataArrays -> DataArrays with the dimensions that indices run along."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Constants of an artifact by its header: those of its folder, then others, then wrong ones. */
 #include "affine.h"
 #include <stdio.h>

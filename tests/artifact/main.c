@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of an artifact by its header, and what they say of wrong ones. */
 #include "mlp.h"
 #include <stdio.h>

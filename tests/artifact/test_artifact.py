@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Artifacts: from C, through TVM's FFI, and from Python without what compiles."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import shutil
 import subprocess
@@ -13,7 +15,15 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, ImmutableError, OptionError, RankError, SizeError, TCTypeError
+from tcsym.errors import (
+    BoundsError,
+    ImmutableError,
+    MissingError,
+    OptionError,
+    RankError,
+    SizeError,
+    TCTypeError,
+)
 from tests.entered import python_frames
 
 HERE = Path(__file__).parent
@@ -45,6 +55,8 @@ def test_a_folder_has_a_library_a_header_and_a_manifest(mlp: Path) -> None:
     assert manifest["sizes"] == ["B", "K", "N"] and manifest["bounds"] == {"B": 8}
     assert [x["name"] for x in manifest["levels"]] == ["avx2", "novector"]
     assert manifest["outputs"] == [{"name": "Y", "type": "float32", "shape": ["B", "N"]}]
+    signature = tcsym.define(MLP).signature
+    assert repr(tcsym.load(mlp)) == f"<tcsym artifact {signature}>"
 
 
 def test_results_are_those_of_the_kernel_at_all_sizes(mlp: Path) -> None:
@@ -80,7 +92,7 @@ def test_wrong_calls_are_errors_of_their_kinds(mlp: Path) -> None:
         loaded(x, w.astype(np.float64), b)
     with pytest.raises(RankError, match="`b` has 2 dimensions"):
         loaded(x, w, w)
-    with pytest.raises(SizeError, match="`b` is missing"):
+    with pytest.raises(MissingError, match="`b` is missing"):
         loaded(x, w)
 
 
@@ -139,6 +151,26 @@ def test_c_programs_call_it_by_its_header(mlp: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_memory_that_is_missing_is_an_error_unless_there_is_nothing_in_it(mlp: Path) -> None:
+    library = ctypes.CDLL(str(mlp / "libmlp.so"))
+    library.mlp_error.restype = ctypes.c_char_p
+    shapes = {"x": (2, 3), "w": (3, 2), "b": (2,), "y": (2, 2)}
+    arrays = [np.ones(shape, np.float32) for shape in shapes.values()]
+    sizes, nothing = (ctypes.c_int64 * 3)(2, 3, 2), (ctypes.c_int64 * 3)(0, 3, 2)
+
+    def buffers(*missing: int) -> Any:
+        at = [None if k in missing else x.ctypes.data for k, x in enumerate(arrays)]
+        return (ctypes.c_void_p * 4)(*at)
+
+    assert library.mlp_run(buffers(), sizes) == 0
+    for k in range(4):
+        assert library.mlp_run(buffers(k), sizes) == 1
+        assert b"the memory of `" in library.mlp_error()
+    assert library.mlp_run(None, sizes) == library.mlp_run(buffers(), None) == 1
+    assert library.mlp_run(buffers(0, 3), nothing) == 0
+    assert library.mlp_run(buffers(1), nothing) == 1
+
+
 def test_the_loader_needs_no_compiler(mlp: Path) -> None:
     code = f"""
 import sys
@@ -188,3 +220,21 @@ def test_other_folders_and_targets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is no artifact"):
         tcsym.load(tmp_path)
     assert {x.name for x in tmp_path.iterdir()} == {"mine.txt"}
+
+
+GROWN = "def grown(float(N) X) -> (float(N,P) Y) { Y(i,p) = X(i) }"
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("p", [-1, 2**63, 2**63 - 1, 2**50, 2.0, True, "3", None, [3]])
+def test_sizes_that_are_none_are_refused_as_kernels_do(n: int, p: object, tmp_path: Path) -> None:
+    kernel = tcsym.define(GROWN).grown
+    x, loaded = np.ones(n, np.float32), tcsym.load(kernel.export(tmp_path / "grown"))
+    if isinstance(p, int) and 0 < p < 2**51 and not n and p is not True:
+        return  # an array of no elements
+    messages = []
+    for call in (kernel, kernel.reference, kernel.plan().session(), loaded):
+        with pytest.raises((tcsym.SizeError, MemoryError)) as found:
+            call(x, sizes={"P": p})
+        messages.append(str(getattr(found.value, "message", "")).removeprefix("grown: "))
+    assert len(set(messages)) == 1

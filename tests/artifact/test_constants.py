@@ -1,11 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of artifacts: files of the folder, or bound by who loads it: C, TVM's FFI, Python."""
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -67,6 +71,21 @@ def test_results_are_the_sessions_at_all_sizes(stored: Path, open_: Path) -> Non
             np.testing.assert_array_equal(loaded(x), session(x))
 
 
+@pytest.mark.parametrize("weights", ["X", "w"])
+def test_constants_may_be_read_under_guards(tmp_path: Path, weights: str) -> None:
+    """Limits of a call are those of code that reads constants: calls are not given these."""
+    text = """def causal(float(N) X, float(K) w) -> (Y) {
+        Y(i) +=! i >= k ? X(i - k) * w(k) : 0.0 where i in 0:N
+    }"""
+    kernel, given = tcsym.define(text, target="cpu:avx2"), {"X": _random(9), "w": _random(3)}
+    want = kernel.reference(**given)
+    constants = {weights: given.pop(weights)}
+    served = tcsym.load(kernel.export(tmp_path / "causal", constants=constants))
+    np.testing.assert_allclose(served(**given), want, 1e-5, 1e-5)
+    session = kernel.plan().session(constants=constants)
+    np.testing.assert_allclose(session(**given), want, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize("folder", ["stored", "open_"])
 def test_calls_with_constants_enter_native_code(
     folder: str, request: pytest.FixtureRequest
@@ -90,6 +109,80 @@ def test_each_that_is_loaded_has_constants_of_its_own(open_: Path) -> None:
     two.bind(v=v)
     want = _session({**WEIGHTS, "v": v})(_random(2, 20))
     np.testing.assert_array_equal(two(_random(2, 20)), want)
+
+
+def _in_use() -> tuple[int, int]:
+    """Descriptors and mappings of files of this process."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return len(os.listdir("/proc/self/fd")), sum("affine" in x for x in maps)
+
+
+def test_what_is_loaded_is_gone_with_the_last_who_has_it(stored: Path, open_: Path) -> None:
+    x, want = _random(2, 20), _session(WEIGHTS)(_random(2, 20))
+
+    def call(loaded: Any, given: Any) -> None:
+        for _ in range(3):
+            np.testing.assert_array_equal(loaded(given), want)
+
+    gc.disable()  # nothing of it needs a search
+    try:
+        call(tcsym.load(open_, constants=WEIGHTS), x)
+        before = _in_use()
+        for k in range(20):
+            loaded = tcsym.load(stored) if k % 2 else tcsym.load(open_, constants=WEIGHTS)
+            for given in (x, np.asfortranarray(x)):
+                call(loaded, given)
+                thread = Thread(target=call, args=(loaded, given))  # has scratch memory of its own
+                thread.start()
+                thread.join()
+            del loaded
+            assert _in_use() == before
+    finally:
+        gc.enable()
+
+
+def test_memory_of_threads_that_live_longer_is_gone_too(open_: Path) -> None:
+    loaded, x, go, want = tcsym.load(open_, constants=WEIGHTS), _random(300, 20), Event(), []
+
+    def call(own: list[Any]) -> None:
+        want.append(own.pop()(x))
+        go.wait()
+
+    thread = Thread(target=call, args=([loaded],))
+    thread.start()
+    while not want:
+        time.sleep(1e-3)
+    del loaded
+    go.set()
+    thread.join()
+    np.testing.assert_array_equal(want[0], _session(WEIGHTS)(x))
+
+
+def test_equal_loads_share_until_one_binds_others(stored: Path) -> None:
+    x, before = _random(2, 20), _in_use()
+    one = tcsym.load(stored)
+    after = _in_use()
+    others = [tcsym.load(stored) for _ in range(5)]
+    assert _in_use() == after != before
+    v = WEIGHTS["v"] + 1
+    one.bind(v=v)
+    np.testing.assert_array_equal(one(x), _session({**WEIGHTS, "v": v})(x))
+    for other in (*others, tcsym.load(stored)):
+        np.testing.assert_array_equal(other(x), _session(WEIGHTS)(x))
+    with pytest.raises(SizeError, match="`v` has shape"):
+        others[0].bind(v=v[1:])
+    del one, others, other
+    assert _in_use() == before
+
+
+def test_a_folder_that_was_written_again_is_loaded_again(stored: Path, tmp_path: Path) -> None:
+    shutil.copytree(stored, folder := tmp_path / "again")
+    one, x = tcsym.load(folder), _random(2, 20)
+    changed = {**WEIGHTS, "v": WEIGHTS["v"] + 1}
+    np.save(new := tmp_path / "new.npy", changed["v"])
+    new.rename(folder / "affine.v.npy")
+    np.testing.assert_array_equal(tcsym.load(folder)(x), _session(changed)(x))
+    np.testing.assert_array_equal(one(x), _session(WEIGHTS)(x))
 
 
 def test_they_may_be_bound_while_threads_call(open_: Path) -> None:

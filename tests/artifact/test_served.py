@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The served example: an artifact in a process of its own, asked over HTTP."""
 
 from __future__ import annotations

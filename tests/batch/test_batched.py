@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel for a batch computes what the kernel computes for each element of it."""
 
 from __future__ import annotations

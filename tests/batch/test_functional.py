@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts with results in place of updates."""
 
 from __future__ import annotations

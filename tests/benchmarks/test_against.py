@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two versions: turns, what is slower and by what interval, rows that fail, processes that die."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchmarks.against import Compared, Pair, compare_rows, lines_of, verdict_on
+from benchmarks.against import USUAL, Budget, Compared, Pair, compare_rows, lines_of, verdict_on
 from benchmarks.rounds import WorkerDied
 from benchmarks.sizes import Row, suite_rows
 from benchmarks.suite import BY_NAME
@@ -37,11 +38,14 @@ class Version:
         pass
 
 
-def compared(commit: dict[int, list[float]], here: dict[int, list[float]]) -> list[Compared]:
+def compared(
+    commit: dict[int, list[float]], here: dict[int, list[float]], budget: Budget = USUAL
+) -> list[Compared]:
     Version.started.clear()
     base = next(iter(suite_rows(BY_NAME["softmax"])))
     rows = [Row(base.case, f"row {n}", {"N": n}) for n in commit]
-    return compare_rows(rows, Pair(lambda k: Version(k, (commit, here)[k])), lambda text: None)
+    pair = Pair(lambda k: Version(k, (commit, here)[k]))
+    return compare_rows(rows, pair, lambda text: None, budget)
 
 
 def test_a_slower_row_is_below_the_goal_and_measured_again_in_new_processes() -> None:
@@ -65,6 +69,20 @@ def test_two_speeds_of_processes_are_no_difference_and_a_wide_interval_is_only_n
 def test_equal_versions_hold_and_a_quicker_one_may_not_hide_a_slow_row() -> None:
     assert verdict_on(compared({1: [1.0]}, {1: [1.0]})).holds
     assert not verdict_on(compared({1: [1.0], 2: [9.0]}, {1: [1.3], 2: [1.0]})).holds
+
+
+def test_a_budget_says_what_is_allowed_and_which_rows_are_measured_again() -> None:
+    commit, here = {1: [1.0], 2: [1.0]}, {1: [0.95], 2: [1.15]}
+    budget = Budget(mean=0.93, row=0.85)
+    found = compared(commit, here, budget)
+    assert Version.started == [0, 1]
+    assert verdict_on(found, budget).holds and not verdict_on(found).holds
+    assert lines_of(found, budget)[-1] == "within the budget: mean 0.93, rows 0.85"
+    assert lines_of(found)[-1] == "not within the budget: mean 0.99, rows 0.9"
+    slow = compared(commit, {1: [0.5], 2: [1.25]}, budget)
+    assert Version.started == [0, 1] * 13  # rows far to either side
+    assert [c.name for c in verdict_on(slow, budget).below] == ["row 2"]
+    assert not verdict_on(slow, budget).holds
 
 
 def test_rows_that_fail_or_bring_a_process_down_are_told_and_the_others_go_on() -> None:

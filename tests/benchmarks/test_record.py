@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From samples to the record: JSON's form, ratios, best peer, goals; the worker; the report."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/notes/reuse.md from figures."""
 
 from __future__ import annotations

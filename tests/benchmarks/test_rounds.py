@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns: alternation, early leave of far contestants, disturbed marks, a worker that dies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is installed for the peers, and by whose words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ratios, intervals and means from samples with known answers."""
 
 from __future__ import annotations

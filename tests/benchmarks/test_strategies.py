@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams of calls for all strategies: their sizes, their figures, and one run for real."""
 
 from __future__ import annotations

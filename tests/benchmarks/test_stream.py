@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stream of calls: its order, its figures, and ours run for real."""
 
 from __future__ import annotations

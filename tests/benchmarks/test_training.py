@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backward passes of the suite: which there are, and what is right for one of them."""
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ def test_every_backward_pass_is_of_a_kernel() -> None:
     assert "int8_matmul backward" not in BY_NAME
 
 
+@pytest.mark.usefixtures("torch")
 def test_what_is_right_is_a_gradient() -> None:
-    pytest.importorskip("torch")
     case = BY_NAME["mm backward"]
     arrays = case.arrays({"M": 2, "N": 3, "K": 4})
     dA, dB = case.reference(*arrays)

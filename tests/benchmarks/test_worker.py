@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A worker's estimate of a call: it decides on repeats and rounds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym bench`: what it prints, what it counts, when numpy's einsum stands beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a loop-IR kernel: emit, compile, load into this process, call with a launch context."""
 
 from __future__ import annotations

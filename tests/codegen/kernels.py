@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-built kernels that several tests use."""
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def matmul(rows: int, vectors: int, width: int, dtype: DType = DType.FLOAT32) ->
     save = tile(
         "2", lambda p, q: Store("C", (rows * i + p, panel * j + q), Read("R", (p, q), dtype))
     )
-    body = Allocate("R", block(zero, Loop("k", const(0), k, product, unroll=4), save))
+    body = Allocate(("R",), block(zero, Loop("k", const(0), k, product, unroll=4), save))
     inner = Loop("i", const(0), ceildiv(m, rows), body)
     return Kernel(
         "matmul",

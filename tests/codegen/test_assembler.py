@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parallel loops are modules of their own, compiled beside the emission."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What LLVM makes of vector code: the instructions of hot loops, without spills."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The printer of the loop IR and its verifier."""
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def everything() -> Kernel:
     )
     last = Store("O", (i, const(0)), Cast(Cast(both, DType.FLOAT16), F32))
     rows = Allocate(
-        "R",
+        ("R",),
         block(
             Loop("t", const(0), ceildiv(N, 8), lanes, order="reduction"),
             last,
@@ -87,7 +88,7 @@ def everything() -> Kernel:
             ),
         ),
     )
-    body = Loop("i", const(0), N, Allocate("S", rows), "parallel", "parallel", work=8 * N)
+    body = Loop("i", const(0), N, Allocate(("S",), rows), "parallel", "parallel", work=8 * N)
     move = Loop(
         "k", const(0), N, TransposeBlock("O", (k, k), "X", (k, k), N - k, N - k, 8), unroll=2
     )
@@ -148,11 +149,11 @@ BAD = {
     "unknown \\['i'\\]": Loop("i", I, N, store(I)),
     "unknown buffer Q": store(const(0), buffer="Q"),
     "not allocated": store(const(0), buffer="R"),
-    "allocated twice": Allocate("R", Allocate("R", store(const(0)))),
-    "an argument is allocated": Allocate("O", store(const(0))),
+    "allocated twice": Allocate(("R",), Allocate(("R",), store(const(0)))),
+    "an argument is allocated": Allocate(("O",), store(const(0))),
     "rank of O": Store("O", (I, I), Const(0.0, F32)),
     "a float64 value": store(const(0), Const(0.0, DType.FLOAT64)),
-    "constant subscripts": Allocate("R", Loop("i", const(0), N, store(I, buffer="R"))),
+    "constant subscripts": Allocate(("R",), Loop("i", const(0), N, store(I, buffer="R"))),
     "not constant from 0": Loop("i", const(0), N, store(I), kind="unrolled"),
     "no power of two": Loop("i", const(0), const(6), store(I), kind="vector"),
     "inside a vector loop": vector("l", 8, vector("m", 8, store(var("m")))),

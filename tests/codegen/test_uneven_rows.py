@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that differ in what they sum: threads take turns, and a row's position is checked once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels on chunks: which blocks come of a text, and that they are right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of kernels on DataArrays: which names and coordinates their dimensions have."""
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+xarray = host("xarray")
 
 from tcsym.xarray import apply  # noqa: E402
 

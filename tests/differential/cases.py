@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program to compare with the reference, and the sizes it is tried at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything here is compiled anew, with the loop IR verified after each pass."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of every kind with the size sets they are tried at; all inputs are made by `gen`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs for a kernel: values by kind, memory layouts by name."""
 
 from __future__ import annotations

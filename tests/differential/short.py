@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with rows shorter than a vector, and with lanes along every other loop around them."""
 
 from __future__ import annotations

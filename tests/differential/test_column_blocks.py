@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over rows of many columns, compiled: values, element types, checks of gathered rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read behind a condition may lie outside: no mechanism reads it ahead of the condition."""
 
 from __future__ import annotations

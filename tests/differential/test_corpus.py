@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every program of the corpus, in every way of compiling it, against the reference interpreter."""
 
 from __future__ import annotations

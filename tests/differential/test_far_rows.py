@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of few columns whose rows lie far apart in the result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions of few rows, few columns and short sums: every version, at its borders."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Few columns between the nests of a row: rows in the lanes, for all sizes around the border."""
 
 from __future__ import annotations

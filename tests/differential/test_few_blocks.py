@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several nests over shared rows: in blocks of rows, or each nest over all of few rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scans of a few rows that lie side by side: vectors of them through all steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guarded products, over windows and of matrices: right for weights that are finite and not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over many rows of a few columns, compiled: values, element types, targets, other layouts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs once compiled wrongly, reduced; each must agree with the reference for ever."""
 
 from __future__ import annotations

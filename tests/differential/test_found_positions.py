@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products of which an operand lies where a tensor says: its checks, and what is empty."""
 
 from __future__ import annotations

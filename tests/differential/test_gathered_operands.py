@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Products with gathered rows: right, and out of range where the interpreter is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Positions that are a loop's quotient by a quotient of sizes: heads that share keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions whose operand an index finds, its rows grouped: results, checks, emptiness."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many small products, one in each lane: values, element types, layouts, threads."""
 
 from __future__ import annotations

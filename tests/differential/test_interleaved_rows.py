@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nests of short rows, a whole record of them in each lane: values, element types, layouts."""
 
 from __future__ import annotations

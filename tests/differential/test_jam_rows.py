@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums along rows that share an operand or wait for others, compiled: several rows at a time."""
 
 from __future__ import annotations

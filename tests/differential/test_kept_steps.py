@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """States of loops in order that are written with a position for each step keep the last ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of more terms than caches hold: in blocks, whatever is summed, in whatever order it lies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Panels operand by operand: every choice is right, and each is code of its own."""
 
 from __future__ import annotations

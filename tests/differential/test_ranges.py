@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that use indices or read tensors, compiled, against the interpreter."""
 
 from __future__ import annotations
@@ -137,3 +138,30 @@ def test_rows_that_are_one_vector_each_as_long_as_its_number() -> None:
     f, C = tcsym.define(text, sizes={"K": tcsym.Dim(1, 12)}).f, _normal(11).astype(np.float32)
     for n in (1, 4, 11):
         assert np.allclose(f(C[:n]), np.cumsum(C[:n]), atol=1e-5)
+
+
+def test_pieces_of_ranges_have_loops_of_their_own() -> None:
+    """Sums inside were called alike in all pieces of a triangle, and one was taken for another."""
+    text = """def f(double(B,N) D, double(K,B) T1, double(K) C_new,
+      double(K) dC_new, double(K,B) dT1_new)
+    -> (double(K) dC, double(B,N) dD, double(K,B) dT1) {
+  T1_new_1(i0, i1) = T1(i0, i1)
+  T1_new_sum(i, j) max=! D(j, k) - C_new(i) where k in i:N
+  T1_new_sum_at(i, j) min=! D(j, k) - C_new(i) == T1_new_sum(i, j) ? k : N where k in i:N
+  dT1_new_sum(i, j) = !(T1_new_1(i, j) >= T1_new_sum(i, j) || T1_new_1(i, j) != T1_new_1(i, j))
+      ? dT1_new(i, j) : 0.0
+  dT1_new_1(i, j) = T1_new_1(i, j) >= T1_new_sum(i, j) || T1_new_1(i, j) != T1_new_1(i, j)
+      ? dT1_new(i, j) : 0.0
+  dC_new_sum(i) +=! -(k == T1_new_sum_at(i, j) ? dT1_new_sum(i, j) : 0.0)
+      where i in 0:K, j in 0:B, k in i:N
+  dC_new_sum(i) = dC_new_sum(i) + dC_new(i)
+  dC(i0) = dC_new_sum(i0)
+  dD(j, k) +=! k == T1_new_sum_at(i, j) ? dT1_new_sum(i, j) : 0.0 where i in 0:min(K, k + 1)
+  dT1(i0, i1) = dT1_new_1(i0, i1)
+}"""
+    kernel, rng = tcsym.define(text, target="cpu:avx2").f, np.random.default_rng(0)
+    for k, b, n in ((3, 3, 4), (40, 17, 50), (2, 1, 0)):
+        shapes = [(b, n), (k, b), (k,), (k,), (k, b)]
+        arrays = [rng.integers(-3, 4, shape).astype("f8") for shape in shapes]
+        for got, want in zip(kernel(*arrays), kernel.reference(*arrays), strict=True):
+            np.testing.assert_array_equal(got, want)

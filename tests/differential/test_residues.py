@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums under a guard on a residue, compiled: strided transposed convolutions in all writings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows, and sums of columns over them, in parts: what the interpreter gives, at any threads."""
 
 from __future__ import annotations

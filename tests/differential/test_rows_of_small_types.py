@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions along rows of types without masks: groups of vectors, single vectors, elements."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scattered left subscripts, compiled for each target: whole texts against the interpreter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stencils and windows without weights: pairs of rows and whole blocks, at their borders."""
 
 from __future__ import annotations

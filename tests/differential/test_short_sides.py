@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions of several loops a side, each of which may be short: rows of two loops are one."""
 
 from __future__ import annotations

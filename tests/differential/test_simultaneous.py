@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements that read elements of their target which other points of theirs write."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of one point to one or two output channels: vectors of a row instead of tiles of rows."""
 
 from __future__ import annotations

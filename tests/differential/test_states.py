@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries that a loop in order reads before it writes them, or at places that may be one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scans whose steps sum few terms for few columns: rows in the lanes, around the borders."""
 
 from __future__ import annotations

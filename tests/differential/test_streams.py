@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that bypass the cache, on a processor said to have a tiny one: results stay the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a vector or a few, transposed in blocks: sums, norms, several statements, every type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposed arguments and memory for results, compiled: columns lie side by side."""
 
 from __future__ import annotations

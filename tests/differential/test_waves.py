@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops in order beside each other in waves of tiles of their steps, against the interpreter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with sliding windows, at sizes around the tiles: four rows of vectors, or one row."""
 
 from __future__ import annotations

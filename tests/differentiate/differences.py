@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients and tangents of a text beside finite differences, all by the interpreter in float64."""
 
 from __future__ import annotations

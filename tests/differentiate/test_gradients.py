@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients and tangents beside finite differences: a small program for each rule, and layers."""
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import pytest
 
 import tcsym
 from tcsym import library
+from tcsym.builtins import ARITY
 from tcsym.differentiate.derive import Recompute, gradient, tangent_program
 from tcsym.errors import DerivativeError, OptionError
-from tcsym.frontend.builtins import ARITY
+from tcsym.frontend.program import Item
 
 from .differences import disagreement, doubled, drawn, gradient_of, only, run
 
@@ -209,6 +211,12 @@ SEGMENTS = {
         "for t in T { h(n) = sin(h(n)) * b(min(t, U - 1)) + X(t,n) } y(n) = h(n) }",
         ["h_2_start"],
     ),
+    "no state is kept, and the last is read under a condition": (
+        "def f(double(T,N) X, int32(N) c) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { g(n) = sin(X(t,n)) h(n) = 0.5 * h(n) + g(n) * g(n) } "
+        "y(n) = c(n) > 0 ? h(n) : double(0.0) }",
+        [],
+    ),
     "all states are read behind": (
         "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
         "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } "
@@ -222,7 +230,7 @@ SEGMENTS = {
     ),
     "backwards, in a slice of a state": (
         "def f(double(T) X) -> (double(T) z) { y(i) = X(i) for t in T { b(T-t-1) +=! y(i) * X(i) "
-        "y(T-t-1) += 0.5 * b(T-t-1) } z(i) = y(i) * y(i) }",
+        "y(T-t-1) += 0.5 * b(T-t-1) y(T-1) = 0.5 * y(T-1) } z(i) = y(i) * y(i) }",
         ["y_2_start", "b"],
     ),
 }
@@ -237,8 +245,20 @@ RAGGED = {
     "products": "double(5) X) -> (Y) { Y(b) *=! X(j) where j in 0:at(b) }",
     "longer": "double(9) W, double(5) X) -> (double(B-1) Y) "
     "{ Y(b) +=! W(b) * X(j) where j in at(b):at(b+1) }",
+    "pairs of a row": "double(5) X, double(9) w) -> (double(B-1) Y) "
+    "{ Y(b) +=! X(j) * X(k) * w(b) where j in at(b):at(b+1), k in j:at(b+1) }",
+    "pairs under a guard": "double(5) X) -> (double(B-1) Y) "
+    "{ Y(b) +=! j < k ? X(j) * X(k) : 0.0 where j in at(b):at(b+1), k in at(b):at(b+1) }",
+    "pairs of what is padded": "int32(5) no, double(5) X, double(4) w) -> (double(B-1) Y) "
+    "{ Y(b) +=! no(j) >= 0 ? X(j) * w(no(j)) * X(k) : 0.0 "
+    "where j in at(b):at(b+1), k in at(b):at(b+1) }",
+    "steps over pairs": "double(5) X) -> (double s) { s = double(1.0) for b in B-1 { "
+    "c +=! X(j) * X(k) * s where j in at(b):at(b+1), k in at(b):at(b+1) s = s * 0.5 + c } }",
     "steps": "double(5) X, double a) -> (double s) { s = a for t in B "
     "{ c +=! X(j) * s where j in 0:at(t) s = s * 0.5 + c } }",
+    "pairs of neighbours": "double(B) X, double(B,9) W) -> (double(5,B,2) Y) "
+    "{ Y(0,b,c) = 1.0 where b in 0:B, c in 0:2 for t in 4 { "
+    "Y(t+1,b,c) +=! X(j+1) * Y(t,j,c) * W(b,j+1) where j in 0:at(b)/2 } }",
 }
 
 
@@ -316,6 +336,8 @@ def test_gradients_of_ragged_ranges(name: str) -> None:
     given |= {"at": np.array([0, 2, 2, 5], np.int32)}
     if "id" in given:
         given["id"] = np.array([1, 3, 1, 0, 2], np.int32)
+    if "no" in given:
+        given["no"] = np.array([1, -1, 1, -100, 2], np.int32)
     assert disagreement(text, {"B": 4}, arrays=given) == ""
 
 
@@ -327,7 +349,7 @@ def test_texts_of_gradients_invert_ranges() -> None:
     assert "dX(id(j)) += dY(b2) where j in at(b2):at(b2 + 1)" in gradient_of(only(bag)).source
     segments = "def f(int32(B) at, double(J) X) -> (Y) { Y(b) +=! X(j) where j in at(b):at(b+1) }"
     gradient = gradient_of(only(segments))
-    assert "dX(j_at(j)) += dY(b2) where j in at(b2)" in gradient.source
+    assert "dX(at2(j)) += dY(b2) where j in at(b2)" in gradient.source
     given = drawn(gradient, {"B": 4, "J": 5, "P": 3}, np.random.default_rng(0))
     given |= {"at": np.array([0, 2, 2, 5], np.int32)}
     assert disagreement(gradient.source, {}, arrays=given) == ""
@@ -545,10 +567,16 @@ def test_what_cannot_be_shown_right_is_no_derivative() -> None:
         T(i, k) = i >= k ? cos(S(i)) : T(i, k) where i in 0:B
       }
     }"""
-    back = gradient_of(only(text), recompute="all")
-    with pytest.raises(tcsym.DerivativeError, match="cannot be shown right"):
-        gradient_of(back, recompute="sqrt")
-    assert gradient_of(back, recompute="all").outputs
+    assert gradient_of(gradient_of(only(text), recompute="all"), recompute="sqrt").outputs
+
+    def all_copied(items: tuple[Item, ...], *_: object) -> tuple[tuple[Item, ...], frozenset[str]]:
+        return items, frozenset()
+
+    with patch("tcsym.differentiate.single.kept_once", all_copied):
+        back = gradient_of(only(text), recompute="all")
+        with pytest.raises(tcsym.DerivativeError, match="cannot be shown right"):
+            gradient_of(back, recompute="sqrt")
+        assert gradient_of(back, recompute="all").outputs
 
 
 def test_what_has_no_gradient_is_said() -> None:
@@ -574,6 +602,27 @@ def test_results_whose_size_a_def_cannot_say(step: str) -> None:
     (Y,) = run(module.f.saving().program, {"X": X}, sizes).values()
     back = run(module.f.grad().program, {"X": X, "Y": Y, "dY": Y}, sizes)["dX"]
     assert np.allclose((back * dX).sum(), (forth * Y).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("header", "reads"),
+    [
+        ("double(N) X, size S", ""),
+        ("size S, double(N) X", ""),
+        ("double(N) X, size S, double(K) W, size R", ""),
+        ("size S, double(N) X, size R", "S*"),
+    ],
+)
+def test_saving_is_called_as_the_kernel_is(header: str, reads: str) -> None:
+    """With all sizes that the call gives, in their places, whatever reads them."""
+    text = f"def f({header}) -> (Y) {{ s +=! exp(X(i))  Y(i) = X({reads}i) / s where i in 0:1 }}"
+    f = tcsym.define(text).f
+    saving = f.saving()
+    inputs = f"{f.signature}".partition(" -> ")[0].removeprefix("f")
+    assert f"{saving.signature}".startswith(f"f_saving{inputs} -> ")
+    given = {"size": 1, "double": np.ones(3)}
+    args = [given[word.partition("(")[0].split()[0]] for word in header.split(", ")]
+    assert np.array_equal(saving(*args).Y, f(*args))
 
 
 def test_derivatives_beyond_the_limits_of_a_text_are_refused() -> None:
@@ -641,7 +690,7 @@ def test_one_index_that_has_all_of_a_gradient_gets_it_where_it_stands() -> None:
         if t == 0 { V(t,j) = E(t,j) } else { V(t,j) max=! V(t-1,i) + A(i,j) }
       }
     }"""
-    assert "min(V_at(" in tcsym.define(text).f.grad(recompute="none").source
+    assert "dA(V_at(t, j), j) +=! " in tcsym.define(text).f.grad(recompute="none").source
     for n in (0, 1, 4):
         assert disagreement(text, {"T": 3, "S": n}) == ""
 

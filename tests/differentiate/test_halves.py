@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of half types: computed in float, rounded once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of layers of the library beside torch.autograd, in float64."""
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from tcsym import library
+from tests.hosts import host
 
 from .differences import doubled, gradient_of, only, run
 
-torch = pytest.importorskip("torch")
+torch = host("torch")
 F = torch.nn.functional
 
 LAYERS: dict[str, tuple[dict[str, tuple[int, ...]], Callable[..., Any]]] = {

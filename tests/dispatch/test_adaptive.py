@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions made beside the calls: when they are adopted; failures, forks, threads, exits."""
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tcsym.dispatch import compile_queue as beside
 from tcsym.dispatch import hot_sizes
 from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS, Trial
+from tcsym.options import Options
+from tcsym.process.helper import request
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Specialize
 from tests.quiet_forks import QUIET_FORKS
@@ -250,7 +253,7 @@ def test_the_symbolic_version_answers_meanwhile() -> None:
 
 def test_failures_are_told_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
-        return {"error": "the compiler is on strike"}, b""
+        return False, RuntimeError("the compiler is on strike")
 
     monkeypatch.setattr(compilations, "_exchange", fail)
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
@@ -269,8 +272,9 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
 
     compilations.settle()
     compilations._stop()
-    monkeypatch.setattr(beside.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(beside, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr("tcsym.process.helper.START_SECONDS", 0.5)
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
@@ -279,8 +283,8 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
 
 def test_the_process_reports_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
-    original = beside.asked
-    monkeypatch.setattr(beside, "asked", lambda work: original(work) | {"options": "{"})
+    broken = request(Options.from_json, "{")
+    monkeypatch.setattr(beside, "asked", lambda _: broken)
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
     assert "OptionError: options are not JSON" in kernel.stats.failures[0]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Options(bind={"K": "before", "N": "after"})`: numbers for single sizes, never another result."""
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def test_unknown_sizes_are_refused_with_the_nearest() -> None:
 def test_tuned_options_and_pickles_keep_the_binding() -> None:
     kernel = pickle.loads(pickle.dumps(tc.define(MM, options=BOTH).mm))
     agree(kernel, 3, 4, 5)
-    kernel.tune(sizes=[{"M": 8, "K": 4, "N": 5}], budget=2, progress=False)
+    kernel.tune(sizes=[{"M": 8, "K": 4, "N": 5}], candidates=2, progress=False)
     agree(kernel, 8, 4, 5)
     assert "bind[K]=before bind[N]=after" in kernel.explain("loops", M=8, K=4, N=5)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kernel.stats.dispatch`: each call counts once, whatever it went through."""
 
 from __future__ import annotations
@@ -109,8 +110,7 @@ def test_the_sum_is_the_number_of_calls(strategy: Any) -> None:
 
 @pytest.mark.usefixtures("regions")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_with_torch(strategy: Any) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+def test_with_torch(strategy: Any, torch: Any) -> None:
     kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm
     n = 0
     for _ in range(3):

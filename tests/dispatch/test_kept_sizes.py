@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters that calls keep: numbers in the code, and right if they change."""
 
 from __future__ import annotations

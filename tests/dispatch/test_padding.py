@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Padding is exact: which ranges run into it, what it holds, and generated programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Auto's choice among ways to serve all calls: measured, recorded, right whatever it is."""
 
 from __future__ import annotations
@@ -269,12 +270,12 @@ def test_forks_while_ways_are_measured() -> None:
 
 
 def test_a_process_that_fails_to_measure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = {"error": "no luck"}, b""
+    broken = False, RuntimeError("no luck")
     kernel = tc.define(MM, strategy=EAGER).mm
     called(kernel, *MANY[:1])
     settled()
     monkeypatch.setattr(compilations, "_exchange", lambda _: broken)
     called(kernel, *MANY, rounds=3)
     settled()
-    assert "weighing: no luck" in kernel.stats.failures
+    assert "weighing: RuntimeError: no luck" in kernel.stats.failures
     called(kernel, *MANY)

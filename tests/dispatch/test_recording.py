@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Traces: what is noted, warned of, read back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Auto at single sizes: all tuned options are measured there, and the fastest serve."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuned regions of sizes: each strategy follows them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies never change a result: a part of the corpus under each, and what they refuse."""
 
 from __future__ import annotations
@@ -227,8 +228,8 @@ def test_refusals_say_why(strategy: Any, sizes: Any, text: str) -> None:
 def test_what_others_would_cost_is_told() -> None:
     auto = tc.define(MM).mm
     auto(*operands(2, 3, 4))
-    assert "specialised: not tried, " in auto.explain("variants", M=2, K=3, N=4)
-    assert "not tried" not in auto.explain("variants", M=2)
+    assert "specialised: not yet, " in auto.explain("variants", M=2, K=3, N=4)
+    assert "not yet" not in auto.explain("variants", M=2)
     waits = tc.define(MM, strategy="specialize").mm
     assert "the first call waits about" in waits.explain("variants", M=2, K=3, N=4)
     waits(*operands(2, 3, 4))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of versions: what serves, what calls enter, and what goes on when it is replaced."""
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import tcsym as tc
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.policy import Policy
-from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.table import Point, Ranges, Table
 from tcsym.dispatch.trial import Trial
 from tcsym.dispatch.version import Version
 from tcsym.index.expr import ge, lt, var
+from tcsym.runtime.switch import NOTICED_FROM
 from tcsym.sizes.region import Region
 
 F32 = np.float32

@@ -1,6 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
 """The emulated driver, built in the session by the C compiler: what runs CUDA kernels without CUDA.
 
-`emulation()` makes this process find it as libcuda.so.1, before pycuda is loaded. Of each kernel
+`emulation()` makes this process find it as libcuda.so.1, before that is looked for. Of each kernel
 that the CUDA back end makes, `emulated_kernels` has the twin's code of the same regions made, too,
 and announces it to the driver, which runs that when the region is launched.
 """
@@ -41,7 +42,7 @@ FIELDS = (
     *("launches", "allocations", "frees", "waits", "modules", "memsets", "orders", "depth"),
     *("stream", "shared_bytes", "blocks", "threads", "device", "allowed", "together"),
     *("graphs", "instances", "updates", "drops", "copies"),
-    *("capability", "fail_launch", "is_noop", "devices"),
+    *("capability", "fail_launch", "fail_capture", "is_noop", "devices"),
 )
 
 
@@ -72,9 +73,7 @@ def why_not() -> str:
     """Why there can be no emulation in this process; empty if there can."""
     if find_library("cuda"):
         return "this machine has a CUDA driver of its own"
-    if importlib.util.find_spec("pycuda") is None:
-        return "pycuda is not there: ./dev pycuda builds it where CUDA's toolkit is"
-    if not (which("cc") and which("nm") and HAS_ENTRIES):
+    if not (which("cc") and HAS_ENTRIES):
         return "no C compiler"
     return ""
 
@@ -84,23 +83,26 @@ def emulation() -> Driver:
     """For the rest of the process."""
     if why_not():
         pytest.skip(why_not())
-    spec = importlib.util.find_spec("pycuda")
-    assert spec is not None and spec.origin is not None
-    (extension,) = Path(spec.origin).parent.glob("_driver*.so")
-    listed = subprocess.run(
-        ["nm", "-D", "--undefined-only", extension], capture_output=True, text=True, check=True
-    )
-    names = {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
-    stubs = [
-        f"__attribute__((weak)) int {n}(void) {{ return {_STUB}; }}" for n in names if n[:2] == "cu"
-    ]
+    weak = "__attribute__((weak)) int {}(void) {{ return {}; }}"
     with tempfile.TemporaryDirectory() as directory:
         rest = Path(directory) / "rest.c"
-        rest.write_text("\n".join(stubs))
+        rest.write_text("\n".join(weak.format(n, _STUB) for n in _wanted_by_pycuda()))
         objects = [_compiled(source, directory) for source in (HERE / "driver.c", rest)]
         built = f"{directory}/libcuda.so.1"
         _cc("-shared", "-pthread", "-Wl,-soname,libcuda.so.1", *objects, "-o", built)
         return Driver(ctypes.CDLL(built, mode=ctypes.RTLD_GLOBAL))
+
+
+def _wanted_by_pycuda() -> set[str]:
+    """Names that it links with, if it is there."""
+    spec = importlib.util.find_spec("pycuda")
+    if spec is None or spec.origin is None:
+        return set()
+    (extension,) = Path(spec.origin).parent.glob("_driver*.so")
+    command = ["nm", "-D", "--undefined-only", str(extension)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    names = {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
+    return {n for n in names if n[:2] == "cu"}
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-/* A stand-in for libcuda.so.1 with two devices: pycuda, unmodified, and our own run time run on it.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stand-in for libcuda.so.1 with two devices: our run time runs on it, and pycuda, unmodified.
  *
  * The device's memory is memory of the host that ends at a page which must not be touched. A module
  * is a text that a test has announced (`emulated_module`), with functions of the host's for its
@@ -80,7 +81,7 @@ static struct {
     int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
     int64_t stream, shared_bytes, blocks, threads, device, allowed, together;     /* of a last launch */
     int64_t graphs, instances, updates, drops, copies;                             /* counts */
-    int64_t capability, fail_launch, is_noop, devices;                            /* set by tests */
+    int64_t capability, fail_launch, fail_capture, is_noop, devices;              /* set by tests */
 } seen = {.capability = 80, .devices = DEVICES};
 static _Thread_local intptr_t stack[MOST_DEPTH];
 static _Thread_local int depth;
@@ -311,6 +312,8 @@ Result cuStreamCreate(void **stream, unsigned flags) {
     static intptr_t next = 0x2000;
     if (is_refused())
         return CAPTURED;
+    if (seen.fail_capture == 1)
+        return OUT_OF_MEMORY;
     return *stream = (void *)((next += 16) | (flags & 1)), OK;
 }
 Result cuStreamDestroy_v2(void *stream) { return OK; }
@@ -346,6 +349,8 @@ Result cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, void *
 Result cuStreamBeginCapture_v2(void *stream, int how) {
     static int64_t next;
     Capture *c = captures;
+    if (seen.fail_capture == 2)
+        return OUT_OF_MEMORY;
     while (c->graph)
         c++;
     if (!stream || capture_on(stream))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A library of tensors on emulated devices, for what torch's do natively: they show themselves by
  * DLPack's C exchange API. A tensor is dense, of float32, and its memory is the host's. */
 #define PY_SSIZE_T_CLEAN

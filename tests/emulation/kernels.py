@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets kernels for `cpu:avx512` run here: their machine code is emulated, all else is as ever."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbols of C library 2.38 for the emulator's module, where the C library is older.
 
 The module was linked against a newer one and uses two of its functions under their new names.

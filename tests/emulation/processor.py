@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls machine code of this process in an emulated processor with AVX-512.
 
 The processor is that of Bochs (package bochscpu-python). It shares our memory: gigabyte pages map

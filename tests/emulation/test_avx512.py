@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AVX-512 code, executed whatever this machine is: natively if it can, else emulated."""
 
 from __future__ import annotations

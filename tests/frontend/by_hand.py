@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short constructors for typed programs written by hand, and how to run them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Program -> what goes wrong at given sizes, found by running through every point: infer's oracle.
 
 Follows the text of the language literally: which elements exist, which were written before. Values
@@ -27,6 +28,8 @@ from tcsym.frontend.program import (
     Select,
     Statement,
     children,
+    position_name,
+    statements,
 )
 from tcsym.index.expr import Index
 from tcsym.index.values import evaluate, holds
@@ -43,6 +46,7 @@ class Enumeration(Struct):
     seed: int = 0
     static: set[Found] = field(default_factory=set)  # must be covered by a failing check
     written: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
+    states: frozenset[str] = frozenset()  # what the loops around write
 
     def run(self) -> set[Found]:
         """Failures that only `Program.checks` can report; kernel flags are asserted on the way."""
@@ -67,8 +71,11 @@ class Enumeration(Struct):
         for item in items:
             match item:
                 case For(v, lower, upper, body):
+                    before = self.states
+                    self.states |= {s.target for s in statements(body)}
                     for k in range(evaluate(lower, at), evaluate(upper, at)):
                         self.items(body, {**at, v: k})
+                    self.states = before
                 case If(condition, then, orelse):
                     self.items(then if holds(condition, at) else orelse, at)
                 case Statement():
@@ -123,16 +130,19 @@ class Enumeration(Struct):
         inside = True
         for d, (s, n) in enumerate(zip(r.subscripts, extents, strict=True)):
             x = self.number(s, p)
-            spots.append(range(x, x + 1) if isinstance(s, Index) else range(n))
+            whole = not isinstance(s, Index) and r.tensor not in self.states
+            spots.append(range(n) if whole else range(x, x + 1))
             if not 0 <= x < n:
-                inside = inside and not isinstance(s, Index)
+                inside = inside and whole
                 if not r.checked[d]:
                     self.note("bounds", r.span)
         if not (init and inside):
             return
         missing = any(x not in self.written[r.tensor] for x in itertools.product(*spots))
         if r.unwritten is not None:
-            assert holds(r.unwritten, p) == missing, (r, p, missing)
+            known = [self.number(s, p) for s in r.subscripts if not isinstance(s, Index)]
+            there = {**p, **{position_name(k): x for k, x in enumerate(known)}}
+            assert holds(r.unwritten, there) == missing, (r, there, missing)
         elif missing:
             self.note("init", r.span)
 

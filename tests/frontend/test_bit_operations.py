@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bit operations (LANGUAGE F6): precedence, types, counts, and what guards they are."""
 
 import numpy as np

@@ -1,9 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Syntax tree -> resolved program: types, literals, subscripts, calls; errors with their place."""
 
 import pytest
 
+from tcsym.builtins import ARITY
 from tcsym.errors import ERROR_KINDS, Span, TCError
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check import resolve
 from tcsym.frontend.limits import MAX_OPERATORS
 from tcsym.frontend.parser import parse
@@ -94,7 +95,7 @@ WIDE_H, TENTH = Cast(H, F32), Const(0.10000000149011612, F32)  # as halves are c
         ("Q(i) == Q(i)", Compare("eq", Q, Q)),
         ("max(V(i), P(i))", Binary("max", Cast(V, I64), Cast(P, I64), I64)),
         ("Q(i) ? U(i) : A(i)", Select(Q, Cast(U, F32), A, F32)),
-        ("Q(i) && i > 2", Binary("and", Q, Compare("gt", I_VALUE, Const(2, I32)), BOOL)),
+        ("Q(i) && i > 2", Binary("and", Q, Compare("gt", IndexValue(i, I64), Const(2, I64)), BOOL)),
         ("half(A(i))", Cast(A, F16)),
         ("half(H(i))", H),
         ("half(H(i) * H(i))", Cast(Binary("mul", WIDE_H, WIDE_H, F32), F16)),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Declared types (LANGUAGE F8): what is converted to them first, and what keeps its type."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """einsum notation -> program text: statements, broadcasting, result types, errors."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Canonical text and canonical hash: parses back to an equal tree; names do not matter."""
 
 import pytest

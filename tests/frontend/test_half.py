@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Half types (LANGUAGE F7): what the typed program computes in float32, and where it rounds."""
 
 import pytest

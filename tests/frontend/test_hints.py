@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints: what they say of habits from elsewhere, and that all they propose compiles."""
 
 from __future__ import annotations
@@ -255,6 +256,11 @@ def test_a_product_of_indices_is_no_stride() -> None:
         ("A(i) + inf", "`inf` is written `INFINITY`"),
         ("not A(i)", "`not p` is written `!(p)`"),
         ("X(i, ...)", "every index has a name"),
+        ("X(i, :)", "all of a dimension is"),
+        ("X.T(i, j)", "tensors have no attributes: a transpose is `X(j,i)`"),
+        ("A(i) where A(i) > 0", "a range is written"),
+        ("A(i) where i > 0", "a range is written"),
+        ("A(i) > 0 ? A(i)", "a choice has a value for either case"),
         ("0 <= A(i) < 1 ? 1.0 : 0.0", "comparisons do not chain"),
         ("A(i) where i = 0:N", "a range is written"),
         ("A(i) where 0 <= i < N", "a range is written"),
@@ -265,7 +271,16 @@ def test_a_product_of_indices_is_no_stride() -> None:
     ],
 )
 def test_what_other_languages_write(value: str, hint: str) -> None:
-    assert in_statement(value).hint.startswith(hint)
+    found = in_statement(value)
+    assert found.hint.startswith(hint)
+    require_snippets_compile(found.hint)
+
+
+@pytest.mark.parametrize("body", [":\n  Y(i) = X(i)", " { Y(i) = X(i) }"])
+def test_a_def_without_results(body: str) -> None:
+    found = error(f"def f(float(N) X){body}")
+    assert found.hint.startswith("results are named behind the parameters")
+    require_snippets_compile(found.hint)
 
 
 def test_arithmetic_in_the_shape_of_a_parameter() -> None:
@@ -284,3 +299,122 @@ def test_a_temporary_that_is_too_narrow_begins_wider() -> None:
     assert error(text).hint.endswith("or have `t` begin as `float64(…)`")
     tc.define(text.replace("0.0", "float64(0.0)"))
     assert error(text.replace("-> (Y)", "-> (t, Y)")).hint.endswith("or declare `t` as float64")
+
+
+# ---- statements that another language would have
+
+
+@pytest.mark.parametrize(
+    "name", ["argmax", "sum", "mean", "sort", "median", "any", "or", "fmax", "foo"]
+)
+@pytest.mark.parametrize("op", ["=!", "=", " =! "])
+@pytest.mark.parametrize("body", ["{}", "for t in N {{ {} }}", "Y(i) +=! X(i,j)  {}"])
+def test_what_is_no_reduction_says_so_in_one_error(name: str, op: str, body: str) -> None:
+    head = f"def f({TENSORS}) -> (Y) {{ "
+    text = head + body.format(f"Y(i) {name}{op}X(i,j)") + " }"
+    found = error(text)
+    assert (found.kind, found.others) == ("syntax", ()) and found.column == text.index(
+        f" {name}{op}"
+    ) + 2
+    assert found.message.startswith(f"`{name}{op.strip()}` is no reduction") and found.hint
+    require_snippets_compile(found.hint)
+
+
+def test_a_call_before_an_assignment_is_two_statements() -> None:
+    tc.define(
+        "def add(inout float(N) Y) -> () { Y(i) += 1.0 }"
+        "def f(inout float(N) Y) -> (s) { add(Y) s = 1.0 }"
+    )
+
+
+@pytest.mark.parametrize("before", ["", "Y(i) = A(i) ", "Y(i) = A(i)\n"])
+@pytest.mark.parametrize("op", ["-=!", "-=", "/=!", "|=!", "&&=", "||=!", "%="])
+def test_operators_that_reduce_nothing(op: str, before: str) -> None:
+    found = in_statement_of(f"{before}Y(i) {op} X(i,j)")
+    assert found.kind == "syntax" and found.hint.startswith("reductions are `+=`, `*=`, `min=`")
+
+
+@pytest.mark.parametrize("op", ["max! ", "max =! ", "min = "])
+def test_operators_are_one_word(op: str) -> None:
+    assert "=!` is one word" in in_statement_of(f"Y(i) {op} X(i,j)").hint
+
+
+def in_statement_of(statement: str) -> TCError:
+    return error(f"def f({TENSORS}) -> (Y) {{ {statement} }}")
+
+
+@pytest.mark.parametrize(
+    ("value", "behind", "kind"),
+    [
+        ("A(i) B(i)", "B(…)", "call"),
+        ("2 A(i)", "A(…)", "call"),
+        ("X(i,0) exp(A(i))", "exp(…)", "call"),
+        ("2.0 A(i) + 1.0", "A(i)", "syntax"),
+        ("A(i) 2.0", "2.0", "syntax"),
+        ("(A(i)) (B(i))", "(", "syntax"),
+        ("A(i) k", "k", "syntax"),
+    ],
+)
+def test_values_without_an_operator(value: str, behind: str, kind: str) -> None:
+    found = in_statement(value)
+    assert found.kind == kind and not found.others
+    assert "without an operator" in found.hint or "an operator is missing" in found.hint
+    assert behind in found.hint
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "Y(i) = Y(i-1) + X(i,0)",
+        "Y(i) = i > 0 ? 0.5 * Y(i-1) + X(i,0) : X(i,0)",
+        "Y(i,j) = Y(i,j-1) + X(i,j)",
+        "Y(i,j) = Y(j,i) + X(i,j) where i in 0:N, j in 0:N",
+        "Y(i) = Y(N-1-i) + X(i,0)",
+    ],
+)
+def test_a_recurrence_is_a_loop(statements: str) -> None:
+    found = in_statement_of(statements)
+    if "Y(j,i)" in statements:  # only names of indices: nothing says that it goes on
+        assert found.kind == "init"
+        return
+    assert found.kind == "init" and "is a loop" in found.hint and "for t in T" in found.hint
+    require_snippets_compile(found.hint)
+
+
+def test_a_recurrence_with_a_first_element_is_a_loop() -> None:
+    import numpy as np
+
+    text = "def f(float(N) X) -> (float(N) Y) { Y(0) = X(0)  Y(i) = Y(i-1) + X(i) where i in 1:N }"
+    with pytest.raises(TCError) as caught:
+        tc.define(text)(np.ones(4, np.float32))
+    assert caught.value.kind == "init" and "for t in T" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "Y(b,j) = X(off(b)+j) where j in 0:off(b+1)-off(b)",
+        "Y(b,j) = X(j) where b in 0:P-1, j in off(b):off(b+1)",
+        "Y(i,j) = X(j) where j in 0:i+1",
+        "Y(j) = X(j) where j in off(0):off(1)",
+    ],
+)
+def test_ragged_left_sides_name_three_ways(statement: str) -> None:
+    found = error(f"def f(float(T) X, int32(P) off) -> (Y) {{ {statement} }}")
+    assert found.kind == "range"
+    (snippet,) = proposed(found.hint)
+    assert list(tc.define(snippet)) == ["reduced", "padded", "flat"]
+
+
+def test_what_is_counted_is_in_order() -> None:
+    import numpy as np
+
+    x = np.random.default_rng(0).integers(0, 5, 9).astype(np.float32)
+    for name, expected in (
+        ("sort", np.sort(x)),
+        ("argsort", np.argsort(x, kind="stable")),
+        ("median", np.median(x)),
+    ):
+        (snippet,) = proposed(in_statement(f"{name}(A(i))").hint)
+        found = tc.define(snippet)(x)
+        np.testing.assert_array_equal(found.m if name == "median" else found, expected)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds, initialisation, sizes: what is proved, checked at the call, or raised at once."""
 
 from __future__ import annotations

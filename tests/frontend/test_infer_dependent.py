@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges that use other indices or read tensors: what they say, and what is checked."""
 
 from __future__ import annotations

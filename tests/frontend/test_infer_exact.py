@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks of a program fail at exactly those sizes at which running through its points fails."""
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ PROGRAMS = [
     "(float(N) O) { for t in N { for u in 0:t { O(u) += A(t) } O(t) = A(t) } }",
     "(float(N) T, O) { T(0) = A(0) O(i) = T(P(i)) T(j) = A(j) }",
     "(float(N) T, O) { for t in N { O(t) = D(t) > 0.0 ? T(P(t)) : 0.0 T(t) = A(t) } }",
+    "(float(N) T) { for t in N { T(t) = t > 0 ? T(P(t)) : A(t) } }",
+    "(float(N) T) { for t in N { T(t) = A(t) for u in 0:t { T(t) = T(P(u)) } } }",
+    "(float(2*N) T) { for t in N { T(2*t) = D(t) > 0.0 ? T(P(t)) : 0.0 T(2*t+1) = A(t) } }",
+    "(float(N) T) { for t in N { T(N-1-t) = D(t) > 0.0 ? T(P(t) + t) : 0.0 } }",
+    "(float(N,N) T) { for t in N { for u in 0:N { T(u,t) = D(t) > 0.0 ? T(P(u),t) : 0.0 } } }",
+    "(float(N,M) T) { for t in N { T(t,j) = D(t) > 0.0 ? T(P(t),j) * B(j) : B(M-1-j) } }",
     "(O) { O(i) = 1.0 where i in 0:N O(i) += A(i) where i in 0:M, k in 0:N }",
     "(O) { O(i) = A(i) where exists B(i) }",
     "(O) { O(i) = 1.0 where i in 0:M, exists A(i) }",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quick proofs are sound: what is proved holds at every size tried."""
 
 from __future__ import annotations

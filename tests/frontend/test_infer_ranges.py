@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges and extents as a person would write them down (LANGUAGE A20-A22, B2-B5, B13, C2-C7)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`inout` parameters in the front end: text, hash, definedness, calls."""
 
 import pytest

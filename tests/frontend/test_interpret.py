@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs built by hand: every statement form of the interpreter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter's own checks: what is raised, and where."""
 
 from __future__ import annotations

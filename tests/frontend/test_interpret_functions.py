@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every built-in function against tabulated values, in each floating type, and special cases."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element arithmetic of the interpreter: conversions, wrapping, comparison, exact indices."""
 
 from __future__ import annotations

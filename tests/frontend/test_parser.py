@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text -> syntax tree: structure, spans, syntax errors with their place and words, limits."""
 
 import pickle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs come back from JSON exactly, with every span; other data is refused."""
 
 from __future__ import annotations

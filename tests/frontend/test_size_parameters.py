@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters through the front end: names, ranges, what a call checks (LANGUAGE F1)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings (LANGUAGE F9): each trap at its place, and the ways to say that it is meant."""
 
 import pickle

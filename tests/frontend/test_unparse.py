@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed programs written as texts: what is read back is an equal program, whatever its names."""
 
 from __future__ import annotations

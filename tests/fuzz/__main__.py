@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fuzz --minutes 10 --seed 0`: random programs, compiled against interpreted."""
 
 from __future__ import annotations

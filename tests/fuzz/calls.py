@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How kernels are called: on fenced memory, by threads, until versions swap, again and otherwise.
 
 A kernel serves more than its first call: later ones enter native code, have other layouts, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fuzz.chunks --minutes 5 --seed 0`: random programs on random chunks of Dask.
 
 Blocks are run by the interpreter, a part of them by machine code, and joined; the interpreter runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Case -> differences between compiled kernels and the interpreter.
 
 How far they may differ is not guessed from constants: `tolerances` runs the reference again with
@@ -23,7 +24,7 @@ from tests.fuzz import memory
 from tests.fuzz.cached import Stale, cached_kernels
 from tests.fuzz.calls import Outcome, Results, Spoilt, called, called_again, outcome
 from tests.fuzz.device_tiles import small_tiles
-from tests.fuzz.effort import drawn_effort
+from tests.fuzz.effort import drawn_effort, usual_effort
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.modes import drawn_binding, drawn_modes, is_tried, kernel, kernel_key
 from tests.fuzz.perturb import perturbed
@@ -31,6 +32,7 @@ from tests.fuzz.thresholds import random_thresholds
 from tests.fuzz.updates import in_place, results_of
 from tests.fuzz.wrong import refused_wrongly
 from tests.guarded import guarded
+from tests.ptx.device import interpreted
 
 RUNS, MANY_RUNS = 4, 64
 MARGIN = 4.0
@@ -273,11 +275,12 @@ class _Run:
         rng, drawn = random.Random(self.case.seed + turn), nullcontext()
         if mode in ("thresholds", "memory"):
             drawn = random_thresholds(rng)
-        elif mode == "cuda:twin":
+        elif mode.startswith("cuda:"):
             drawn = small_tiles(rng)
+        device = self._device() if mode.startswith("cuda:sm") else nullcontext()
         before = {name: np.array(a) for name, a in at.inputs.items()}
         try:
-            with drawn:
+            with drawn, device:
                 if mode == "memory":
                     return self._in_memory(at, compiled)
                 kind, details = self._difference(mode, at, compiled)
@@ -288,6 +291,12 @@ class _Run:
         if not kind and any(a.tobytes() != before[n].tobytes() for n, a in at.inputs.items()):
             kind, details = "input overwritten", "an input array was changed"
         return Failure(kind, mode, at.sizes, details) if kind else None
+
+    @contextmanager
+    def _device(self) -> Iterator[None]:
+        updated = [i.tensor.name for i in self.case.inputs if i.inout]
+        with usual_effort(), interpreted(updated):
+            yield
 
     def _difference(self, mode: str, at: _At, compiled: dict[str, Any]) -> tuple[str, str]:
         """Of the first call and of a later one."""

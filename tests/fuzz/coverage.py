@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which passes changed a program: a pass that generated programs never reach is not tested."""
 
 from __future__ import annotations

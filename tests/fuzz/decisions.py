@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a run of the interpreter decides: comparisons, whole parts, signs, winners.
 
 A program is smooth between two points at which it decides alike, so far as its functions are. Where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small tiles of a device's plans, so that small sizes have several blocks, and ragged ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A layered program while it is written: inputs on demand, sizes with the values that suit them."""
 
 from __future__ import annotations

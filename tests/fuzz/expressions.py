@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random typed expressions, valid in their scope by construction and of tame magnitude."""
 
 from __future__ import annotations

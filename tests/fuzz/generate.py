@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seed -> a random program in the text language, valid by construction or nearly so.
 
 Programs cover all statement forms, element types and operators; sizes and layouts are random too.
@@ -12,7 +13,18 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import given, loops, ranges, scatter, statements, updates
+from tests.fuzz import (
+    far,
+    given,
+    lengths,
+    loops,
+    padded,
+    ranges,
+    scatter,
+    statements,
+    tables,
+    updates,
+)
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -56,11 +68,20 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (given.blocks, 2, 2),
     (given.loop, 2, 2),
     (given.call, 1, 2),
+    (far.guarded, 2, 1),
+    (far.window, 1, 1),
+    (far.ranged, 1, 2),
+    (far.short, 1, 2),
+    (far.steps, 1, 2),
     (scatter.scattered, 3, 1),
     (scatter.inverted, 2, 1),
     (scatter.placed, 1, 1),
+    (padded.gathered, 3, 1),
+    (padded.scattered, 3, 1),
+    (padded.steps, 2, 2),
     (ranges.dependent, 3, 2),
     (ranges.ragged, 3, 2),
+    (lengths.combined, 4, 2),
     (loops.recurrence, 2, 2),
     (loops.coupled, 3, 2),
     (loops.carried, 2, 2),
@@ -69,6 +90,9 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (loops.sweeps, 2, 2),
     (loops.elimination, 3, 2),
     (loops.call, 3, 2),
+    (tables.filled, 2, 2),
+    (tables.program, 2, 2),
+    (tables.placed, 2, 2),
     (updates.call, 2, 2),
 ]
 
@@ -96,7 +120,7 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     parts = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, (*w.free, *w.given), seed
     expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
     case = Case(*parts, expected=expected, points=tuple(w.points), given=tuple(w.given))
-    case = replace(case, forms=tuple(made_of))
+    case = replace(case, forms=tuple(made_of), may_fail=w.may_fail)
     models = {t.name: t for t in w.made}
     return updates.with_updates(case, models, rng) if w.chance(0.25) else case
 
@@ -106,6 +130,7 @@ def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
     while True:
         sizes = random_sizes([n for n in names if n not in w.given], w.rng)
         sizes |= {n: w.rng.choice(given.VALUES) for n in w.given}
+        sizes |= {n: far.value(w) for n in w.far}
         if most_points(w.points, sizes) <= MOST_POINTS:
             return sizes
 
@@ -130,6 +155,8 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
         n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
         pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
         specs.append(Input(pointer, "stray" if w.chance(0.2) else "index", "plain"))
+    if w.level > 0 and w.chance(0.35):
+        specs.append(Input(padded.padded_input(w), "padded", "plain"))
     if w.level > 0 and w.chance(0.25):
         k = w.rng.randrange(len(shapes))
         specs[k] = replace(updates.as_parameter(specs[k].tensor, w.rng), values=specs[k].values)

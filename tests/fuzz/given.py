@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms with size parameters: steps, quotients, ranges and loops by them (LANGUAGE F1)."""
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ CALLED = "def {name}({t}(P) X, size S) -> ({t}((P - 1)/S + 1) Y) {{ Y(p) = X(S*p
 
 def parameter(w: Writer) -> Index:
     """A size parameter, of which there are at most two."""
-    if len(w.given) == 2 or (w.given and w.chance(0.5)):
-        return var(w.rng.choice(w.given))
-    w.given.append(f"G{len(w.given)}")
+    known = [n for n in w.given if n not in w.far]
+    if len(known) == 2 or (known and w.chance(0.5)):
+        return var(w.rng.choice(known))
+    w.given.append(f"G{len(known)}")
     return var(w.given[-1])
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fuzz.large`: the forms of part F at large sizes, every element checked.
 
 Small sizes, which random programs have, take few of the paths that long ranges, many rows and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers that compute: convolutions, pooling, contractions, norms, attention."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers that mostly move: epilogues, permutations, concatenations, padding; and recurrences."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places that are written out, beside tables of the same places: what quotients and bounds mean.
 
 The reference shares index expressions with the compiler, so both may be wrong about one. Here numpy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms that few passes wait for, and that the other layers hardly ever write."""
 
 from __future__ import annotations

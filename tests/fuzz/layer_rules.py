@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the language says of odd values and odd places: NaN, ties, signs, quotients, gathers."""
 
 from __future__ import annotations

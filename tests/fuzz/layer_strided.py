@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transposed convolutions with a stride: guards on residues in several writings."""
 
 from __future__ import annotations

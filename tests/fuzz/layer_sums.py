@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums whose terms passes take apart: guarded products, equal operands, states, rolled rows."""
 
 from __future__ import annotations

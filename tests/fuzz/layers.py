@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seed -> a program shaped like the layers of a network, at sizes around tiles and vectors.
 
 The general generator seldom writes convolutions, contractions of many indices, norms or

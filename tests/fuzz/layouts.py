@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays in the memory layouts that callers have, in memory of which every byte is known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of loops and calls: each function appends items and the tensors they make."""
 
 from __future__ import annotations

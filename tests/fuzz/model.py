@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fuzz case: program text in pieces (so that it can be reduced), its inputs and its sizes."""
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ LAYOUTS = ("plain", "plain", "transposed", "rows", "sliced", "reversed", "broadc
 
 
 class TensorModel(Struct, frozen=True):
-    """What the generator believes about a tensor. `bound`: integer values lie in [0, bound)."""
+    """What the generator believes about a tensor. `bound`: integer values lie in [0, bound);
+    `padded`: they lie there or below 0."""
 
     name: str
     dtype: DType
     shape: tuple[Index, ...]
     magnitude: float = 2.0
     bound: Index | None = None
+    padded: Index | None = None
 
 
 class Input(Struct, frozen=True):
     tensor: TensorModel
-    values: str  # one of KINDS, "index", "stray" (some indices outside), or "i j: their place"
+    values: str  # of KINDS, "index", "stray" (some outside), "padded", or "i j: their place"
     layout: str
     varies: bool = False  # `values` is drawn anew for each sizes
     inout: bool = False
@@ -161,6 +164,11 @@ class Case(Struct, frozen=True):
         return any(target.search(item) for item in self.items)
 
 
+def has_far(sizes: Sizes) -> bool:
+    """Some may be those for which there are plain loops, whatever else is asked for."""
+    return any(n > 1 << 12 for n in sizes.values())
+
+
 def most_points(points: Iterable[tuple[Index, ...]], sizes: Sizes) -> int:
     """Of the statement that has most."""
     return max((prod(max(1, evaluate(e, sizes)) for e in es) for es in points), default=0)
@@ -200,6 +208,11 @@ def _values(
     dtype = spec.tensor.dtype
     if ":" in spec.values:
         return _places(spec.values, shape, sizes).astype(dtype.numpy)
+    if spec.values == "padded":
+        assert spec.tensor.padded is not None
+        places = rng.integers(0, max(evaluate(spec.tensor.padded, sizes), 1), shape)
+        none = rng.choice([-1, -1, -100, dtype.lowest], shape)
+        return np.where(rng.random(shape) < 0.4, none, places).astype(dtype.numpy)
     if spec.tensor.bound is not None:
         low, high = 0, max(evaluate(spec.tensor.bound, sizes), 1)
         if spec.values == "stray":  # mostly beyond, where there may be padding

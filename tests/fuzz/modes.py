@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ways in which a program is compiled, which of them a program is tried in, and their kernels.
 
 A program is tried in a few ways, drawn by weight: many programs in some ways each find more than
@@ -10,15 +11,14 @@ import random
 from math import gcd
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from tcsym.kernel.definition import define
 from tcsym.options import Options
 from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.calls import WithConstants
-from tests.fuzz.model import Case, Sizes
-from tests.fuzz.thresholds import TARGETS, random_options
+from tests.fuzz.model import Case, Sizes, has_far
+from tests.fuzz.plans import options_of
+from tests.fuzz.thresholds import TARGETS
 from tests.fuzz.updates import in_place
 
 # how often each is drawn. Loops in Python cost least, by drawn options and thresholds.
@@ -34,6 +34,7 @@ WEIGHTS: dict[str, float] = {
     "cpu:avx2": 2,
     "cpu:novector": 2,
     "cuda:twin": 1,
+    "cuda:sm_90a": 0.5,
     "declared": 2,
     "specialize": 2,
     "bucket": 2,
@@ -90,8 +91,9 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
     elif mode == "options" or mode == "thresholds":
         rng, bind = random.Random(case.seed), drawn_binding(case)
-        drawn = replace(random_options(rng), bind=bind)
-        options |= {"options": drawn, "target": rng.choice(TARGETS)}
+        target = rng.choice(TARGETS)
+        drawn = options_of(case, rng, target, bind, sizes if bind != "never" else {})
+        options |= {"options": drawn, "target": target}
         options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)
@@ -116,7 +118,7 @@ def drawn_binding(case: Case) -> Literal["never", "before", "after"]:
 
 def is_tried(case: Case, mode: str, sizes: Sizes) -> bool:
     """Where code is made for single sizes, a few are enough; loops run in Python if short."""
-    if mode == "memory" and case.work(sizes) > FEW_POINTS:
+    if mode == "memory" and (has_far(sizes) or case.work(sizes) > FEW_POINTS):
         return False
     if mode in BOUNDED and dict(sizes) not in _served(case):
         return False

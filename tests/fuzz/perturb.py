@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interpreter with every rounding disturbed: how sensitive a program's results are.
 
 Compiled code may round differently: other orders of summation, fused multiply-add, wider or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over ranges that use other indices, or read a tensor (LANGUAGE F2, F3)."""
 
 from __future__ import annotations

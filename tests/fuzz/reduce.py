@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Failing case -> a smaller one that fails alike: fewer items, simpler terms, smaller sizes."""
 
 from __future__ import annotations

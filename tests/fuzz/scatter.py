@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements whose left subscripts are positions: read from tensors, or moved by indices."""
 
 from __future__ import annotations

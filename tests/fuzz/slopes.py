@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program's gradient and tangent beside each other and beside differences, at one point.
 
 Whatever a program does, its gradient and its tangent are transposes of each other. Differences

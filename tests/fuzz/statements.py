@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of statements: each function appends one or two items and the tensors they make."""
 
 from __future__ import annotations

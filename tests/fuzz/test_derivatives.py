@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derivatives of generated programs: what is right is found so, and what is wrong is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A short fuzz run: generated programs are valid; compiled code agrees with the interpreter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options and thresholds drawn at random: code for large sizes runs on small ones.
 
 Much code is chosen by sizes that a generated program never has: blocks of thousands of rows,
@@ -115,9 +116,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "LEAST_GAIN": (-1000000, 0, 100000),
     },
     "version.narrow_columns": {
-        "FEW_TERMS": (0, 7, 99),
         "FULL_LANES": ((0, 4), (3, 4), (9, 4)),
-        "LEAST_SUMS": (1, 8192),
         "LEAST_RESULTS": (1, 1024),
     },
     "split.maps": {"LIGHT_VALUES": (0, 8)},

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters that a call updates: outputs and inputs made so, calls that update, and how they run.
 
 The tests take a kernel that updates arrays for one that gives them back (`in_place`): each call

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a random program consists of so far, and the pieces that statement forms share.
 
 Extents are known symbolically, so that later reads fit.
@@ -25,8 +26,10 @@ class Writer(Struct):
     helpers: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
     given: list[str] = field(default_factory=list)  # size parameters
+    far: list[str] = field(default_factory=list)  # those that may be far from sizes of arrays
     declared: set[str] = field(default_factory=set)
     points: list[tuple[Index, ...]] = field(default_factory=list)  # of statements: their extents
+    may_fail: bool = False  # some accesses may be errors
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -37,7 +40,13 @@ class Writer(Struct):
     def scope(self, extents: dict[str, Index], *also: TensorModel) -> Scope:
         tensors = [*self.inputs, *self.made, *also]
         self.points.append(tuple(extents.values()))
-        return Scope(self.rng, tensors, dict(extents), self.level, [*self.sizes, *self.given])
+        return Scope(
+            self.rng,
+            tensors,
+            dict(extents),
+            self.level,
+            [*self.sizes, *(n for n in self.given if n not in self.far)],
+        )
 
     def shape(self, max_rank: int = 3) -> tuple[Index, ...]:
         """Dimensions of some tensor, or sizes at random."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that must be refused, with the kind of error that each must raise.
 
 What is wrong is put into a call that was right, and was made before: native code serves it by then.

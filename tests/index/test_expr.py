@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions: normal form, substitution, text, JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels for devices, written by hand as a mapping would make them; numpy says what they compute.
 
 Tiles are as small as the threads of a warp let them be, so that small sizes are ragged.
@@ -25,7 +26,6 @@ from tcsym.ir.device import (
     n_held,
 )
 from tcsym.ir.loops import (
-    Allocate,
     Branch,
     Buffer,
     Holds,
@@ -39,6 +39,7 @@ from tcsym.ir.loops import (
     Update,
     block,
 )
+from tcsym.ir.loops import allocated as around
 from tcsym.types import DType
 from tests.schedule.naive import con, op, rd, st, up, v
 
@@ -87,7 +88,7 @@ def made(name: str, sizes: str, buffers: Sequence[Buffer], body: Node) -> Kernel
 def allocated(names: str, *body: Node) -> Node:
     node = block(*body)
     for name in reversed(names.split()):
-        node = Allocate(name, node)
+        node = around(name, node)
     return node
 
 

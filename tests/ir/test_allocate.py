@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries that live together lie apart; others share their place."""
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ SIZES = (1, 7, 40)
 def lifetimes(node: Node, around: tuple[str, ...] = ()) -> set[frozenset[str]]:
     """Names of buffers that exist at the same time, of one task or outside of all."""
     match node:
-        case Allocate(name, body):
-            inside = (*around, name)
+        case Allocate(names, body):
+            inside = (*around, *names)
             return {frozenset(inside)} | lifetimes(body, inside)
         case Loop():
             return lifetimes(node.body, () if node.kind == "parallel" else around)

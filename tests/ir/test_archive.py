@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Archives of object files come back; damaged ones are errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels for devices compute what numpy does; without a barrier, mask or wait they do not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which parallel loops a call of given sizes comes to."""
 
 from __future__ import annotations

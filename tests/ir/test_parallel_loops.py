@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Iterations of parallel loops: what they may all write, and what each needs to itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What isl says of races on shared memory is what a run of the kernel finds."""
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def test_proofs_agree_with_runs(seed: int, copies: bool) -> None:
 
 def one_block(body: Node) -> Node:
     threads = loop("thread", "t", 4, body)
-    return Loop("b", index(0), index(1), Allocate("P", threads), "block", "parallel")
+    return Loop("b", index(0), index(1), Allocate(("P",), threads), "block", "parallel")
 
 
 def of(body: Node, size: int = 64) -> Kernel:
@@ -186,7 +187,7 @@ def test_sides_of_a_branch_are_apart() -> None:
 
 def test_masked_threads_touch_nothing() -> None:
     threads = replace(loop("thread", "t", 4, st("P", (mod(T, 2),), con(1.0))), mask=index(2))
-    grid = Loop("b", index(0), index(1), Allocate("P", threads), "block", "parallel")
+    grid = Loop("b", index(0), index(1), Allocate(("P",), threads), "block", "parallel")
     verify(of(grid), "device")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the outermost parallel loops of a kernel become functions of."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tcsym.frontend.program import Binary, Const, Read
-from tcsym.index.expr import Index, ceildiv, eq, minimum, of_atom, var
+from tcsym.index.expr import Index, ceildiv, eq, index, minimum, of_atom, var
 from tcsym.ir.loops import (
     THREADS,
     Allocate,
@@ -53,7 +54,7 @@ def test_regions_of_mapped_programs_receive_all_they_use(name: str) -> None:
     assert [r.name for r in host.regions] == [f"tcsym_task{k}" for k in range(len(tasks))]
     for region in host.regions:
         inside = {n.variable for n, _ in walk(region.loop) if isinstance(n, Loop)}
-        own = {n.buffer for n, _ in walk(region.loop) if isinstance(n, Allocate)}
+        own = {b for n, _ in walk(region.loop) if isinstance(n, Allocate) for b in n.buffers}
         known = dict(region.known)
         assert set(region.numbers).isdisjoint(known)
         used = variables_of(region.loop.body) - inside
@@ -92,6 +93,15 @@ def test_a_region_receives_what_its_body_uses_and_no_more() -> None:
     assert (region.pointers, region.numbers) == (("A",), ("N",))  # the host knows the bounds
 
 
+def test_grids_receive_their_ends_and_blocks_their_start() -> None:
+    body = Store("A", (var("j"),), ONE)
+    threads = Loop("j", ZERO, index(8), body, "thread", "parallel")
+    (region,) = outlined(Loop("i", K, S, Loop("b", ZERO, N, threads, "block"), "grid")).regions
+    assert set(region.numbers) == {"N", "K"}
+    (region,) = outlined(Loop("b", K, N + 1, threads, "block", "parallel")).regions
+    assert set(region.numbers) == {"N", "K"}
+
+
 def test_variables_come_from_the_outside_in() -> None:
     inner = Loop("t", ZERO, K, Loop("s", ZERO, N, task(at=I + S + var("t") + var(THREADS))))
     (region,) = outlined(inner).regions
@@ -120,8 +130,8 @@ def test_what_conditions_and_single_iterations_say_is_known() -> None:
 def test_buffers_of_the_host_are_passed_and_own_ones_are_not() -> None:
     shared, own = (Buffer(n, F32, (N,), space="arena") for n in ("T", "P"))
     value = Binary("add", Read("T", (I,), F32), Read("P", (I,), F32), F32)
-    loop = Loop("i", ZERO, N, Allocate("P", Store("A", (I,), value)), "parallel")
-    (region,) = outlined(Allocate("T", loop), shared, own).regions
+    loop = Loop("i", ZERO, N, Allocate(("P",), Store("A", (I,), value)), "parallel")
+    (region,) = outlined(Allocate(("T",), loop), shared, own).regions
     assert region.pointers == ("A", "T")
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pieces of code side by side: what tells apart what they touch."""
 
 from __future__ import annotations

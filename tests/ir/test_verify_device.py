@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that no device could run are refused, with the place."""
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ LOAD = LoadMatrices("L", ZERO, "S", ZERO * 2, ((8, 0), (0, 8)), mod(T, WARP))
 
 def loaded(**changes: object) -> Loop:
     load = replace(LOAD, **changes)  # type: ignore[arg-type]
-    return grid(Allocate("S", threads(allocated("R L", load))))
+    return grid(Allocate(("S",), threads(allocated("R L", load))))
 
 
 LANES = Loop("l", index(0), index(4), Barrier(), "vector")
@@ -143,12 +144,12 @@ BAD = {
         grid(threads(Store("C", (), Const(0, DType.INT32)))), MEET
     ),
     "allocated by blocks that stay": allocated(
-        "C", loop("grid", "s", M, Allocate("Q", block(grid(threads(store())), MEET)))
+        "C", loop("grid", "s", M, Allocate(("Q",), block(grid(threads(store())), MEET)))
     ),
     "a barrier of the grid in a block": allocated("C", grid(threads(store()), MEET)),
     "no thread does this": Store("Y", ZERO, con(0.0)),
     "a loop outside of a grid": threads(Store("Y", (T,), con(0.0))),
-    "allocated outside of a grid": Allocate("R", grid(threads(store()))),
+    "allocated outside of a grid": Allocate(("R",), grid(threads(store()))),
     "a statement of no thread": grid(block(st("P", (0,), con(0.0)), threads(store()))),
     "a grid without threads": grid(Barrier()),
     "a grid of too many dimensions": loop(
@@ -165,8 +166,8 @@ BAD = {
     ),
     "bounds are not constant from 0": grid(Loop("t", index(0), N, store(), "thread")),
     "a mask on a loop": replace(grid(threads(store())), mask=N),
-    "shared memory inside a block": loop("block", "b", N, threads(Allocate("P", store()))),
-    "arena memory inside a block": grid(threads(Allocate("Q", store()))),
+    "shared memory inside a block": loop("block", "b", N, threads(Allocate(("P",), store()))),
+    "arena memory inside a block": grid(threads(Allocate(("Q",), store()))),
     "a barrier that not all threads": grid(threads(Branch(lt(T, 4), Barrier()))),
     "a barrier that not all": grid(replace(threads(Barrier()), mask=N)),
     "a barrier that not": grid(threads(loop("serial", "k", T, Barrier()))),
@@ -181,13 +182,13 @@ BAD = {
     "a warp that is not": grid(threads(Branch(eq(mod(T, 2), 0), allocated("R L", PRODUCT)))),
     "a warp of fewer threads": grid(threads(shuffled(), upper=16)),
     "buffer R is not allocated": grid(
-        threads(Allocate("L", Store("P", (T,), Shuffle("up", 1, rd("R", 0), F32))))
+        threads(Allocate(("L",), Store("P", (T,), Shuffle("up", 1, rd("R", 0), F32))))
     ),
     "a shuffle from outside": grid(threads(shuffled(WARP))),
     "a shuffle inside another value": grid(
         threads(
             Allocate(
-                "R",
+                ("R",),
                 Store("R", ZERO, Binary("add", Shuffle("up", 1, rd("R", 1), F32), con(1.0), F32)),  # type: ignore[arg-type]
             )
         )

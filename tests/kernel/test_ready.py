@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one process keeps serves the calls of the next: the same results, errors and facts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels composed in Python: the def that a function of symbolic tensors amounts to."""
 
 from __future__ import annotations

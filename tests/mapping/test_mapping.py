@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans of directives: texts that come back, results that stay, refusals with a reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.mutants`: plants each bug in a copy of the package and sees who finds it.
 
 By the verifier and the proofs (`proofs`), a few programs in the twin of a device (`twin`), tests of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in what is found out about a program: index expressions, ranges, dependences."""
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ MUTANTS = (
     Mutant(
         "privacy-before-write",
         "a temporary is private though what writes it comes later",
-        "_feeds",
-        "if w.position >= r.position",
-        "if w is r",
+        "_private_depth",
+        "reversed(writes[: bisect_left(positions, r.position)])",
+        "reversed(writes)",
     ),
     Mutant(
         "statement-reads-what-it-wrote",

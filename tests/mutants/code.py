@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in code generation: arithmetic, masks, memory, threads."""
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ MUTANTS = (
     Mutant(
         "choice-arms-unguarded",
         "both arms of a choice read memory",
-        "_must_guard",
-        'if context.buffers[x.tensor].space != "register" or x.unwritten is not None:',
-        "if x.unwritten is not None:",
+        "_may_touch_or_fail",
+        "return not is_register or v.unwritten is not None or any(v.checked)",
+        "return v.unwritten is not None or any(v.checked)",
     ),
     Mutant(
         "lane-mask-one-short",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in kernels for devices: barriers, copies, edges, places of threads, launches."""
 
 from __future__ import annotations
@@ -525,8 +526,8 @@ MUTANTS = (
         "greatest-is-least",
         "a whole update of a maximum is one of a minimum",
         "ThreadMemory.update_at_once",
-        '{"min": "fminimum", "max": "fmaximum"}',
-        '{"max": "fminimum", "min": "fmaximum"}',
+        '{"min": "minimum", "max": "maximum"}',
+        '{"max": "minimum", "min": "maximum"}',
     ),
     Mutant(
         "parts-of-terms-overlap",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a planted bug may be found: commands that fail where it is, within two minutes each."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A planted bug as a patch against a mechanism: a small text replaced in one named function.
 
 Functions are found by name in the whole package, so that a mutant survives moved lines and files.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in the passes: tiles, vectors, panels, parts, windows, storage."""
 
 from __future__ import annotations

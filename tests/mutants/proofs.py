@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.mutants.proofs`: a fixed list of programs through all proofs and verifiers.
 
 Compiled for all sizes, for several targets and by both schedulers, the loop IR verified after each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of the fuzzer -> which of them, in which ways, run the code that a mutant changes.
 
 Only these can find it, so a measurement tries no others: minutes in place of hours. Every place is

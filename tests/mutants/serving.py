@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planted bugs in how calls are served: versions, keys, layouts, arguments, results."""
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ MUTANTS = (
         "versions-share-numbers",
         "versions with other numbers in them share their code",
         "Making.variants",
-        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes)",
-        "key = (options, tuple(sorted(fixed)), known, plan.sizes)",
+        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)",
+        "key = (options, tuple(sorted(fixed)), known, plan.sizes, wide)",
     ),
     Mutant(
         "versions-share-ranges",
         "versions for other ranges of sizes share their code",
         "Making.variants",
-        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes)",
-        "key = (options, tuple(sorted(fixed.items())), plan.sizes)",
+        "key = (options, tuple(sorted(fixed.items())), known, plan.sizes, wide)",
+        "key = (options, tuple(sorted(fixed.items())), plan.sizes, wide)",
     ),
     # ---- versions
     Mutant(

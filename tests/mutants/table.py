@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All planted bugs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every planted bug still has its place: the code that it breaks is there, once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.mutants.twin`: a few programs in the twin of a device, with all checks.
 
 Tiles are small, so that small ragged sizes have several blocks. With `--proofs` nothing runs: the

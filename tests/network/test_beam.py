@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The beam search of examples/: what a search written in numpy finds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants of sessions: what follows from them is computed when they are bound, not in calls."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import CallError, OptionError, SizeError
+from tcsym.errors import BoundsError, CallError, OptionError, SizeError
 from tcsym.runtime.native import HAS_ENTRIES
 from tests.network.test_plan import LAYERS
 from tests.network.test_session import STEP
@@ -176,3 +177,24 @@ def test_what_follows_from_constants_may_have_the_shape_of_a_formula() -> None:
     kernel, x, d = tcsym.define(text).f, _random(7), _random(7, 3)
     session = kernel.plan().session(constants={"D": d})
     np.testing.assert_allclose(session(x), kernel.reference(x, d), 1e-4)
+
+
+UNCHECKED = """def f(uint32(B) C, uint8(M) D, float(N) X) -> (Y) {
+  T(i) = float((-D(min(i, M - 1))) * (C(i) + C(i))) where i in 0:B
+  S +=! T(i)
+  Y(n) = X(n) * S
+}"""
+
+
+def test_what_is_bound_is_checked_as_calls_are() -> None:
+    """A constant without elements was read in front of its memory."""
+    kernel, x = tcsym.define(UNCHECKED).f, np.ones(2, np.float32)
+    given = {"C": np.ones(31, np.uint32), "D": np.ones(0, np.uint8)}
+    with pytest.raises(BoundsError) as wanted:
+        kernel(*given.values(), x)
+    plan = kernel.plan()
+    session = plan.session(constants={**given, "D": np.ones(3, np.uint8)})
+    assert session(X=x).shape == x.shape
+    with pytest.raises(BoundsError) as found:
+        session.bind(**given)
+    assert (found.value.line, found.value.column) == (wanted.value.line, wanted.value.column)

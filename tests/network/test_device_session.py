@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions on a CUDA device, which is emulated: memory, states and constants are there."""
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import pytest
 
 import tcsym
 from tcsym.errors import BoundsError, DeviceError
+from tcsym.runtime.cuda.primary import primary
+from tcsym.target.devices import driver
 from tests.emulated_driver import Driver, captured, cuda, emulated
 from tests.network.test_plan import LAYERS
 from tests.network.test_session import STEP, _layers, _random
@@ -217,12 +220,8 @@ def test_what_a_step_finds_is_raised_later(cuda: Driver, monkeypatch: pytest.Mon
         tcsym.synchronize()
     session(given[0], Memory(bad), given[2])
     session.state  # noqa: B018
-    import pycuda.driver as drv
-
-    from tcsym.runtime.cuda.primary import primary
-
     with primary(0):
-        drv.Context.synchronize()
+        driver().Context.synchronize()
     with pytest.raises(BoundsError, match="table"):
         session(*given)
     monkeypatch.setenv("TCSYM_SYNC", "1")
@@ -236,10 +235,7 @@ def test_what_a_step_finds_is_raised_later(cuda: Driver, monkeypatch: pytest.Mon
 
 
 def test_results_come_in_kind(cuda: Driver) -> None:
-    from pycuda import gpuarray
-
-    from tcsym.runtime.cuda.primary import primary
-
+    gpuarray = pytest.importorskip("pycuda.gpuarray")
     kernel = defined(LAYERS)
     session, given = kernel.plan().session(), _layers(3, 5, 7, 2)
     with primary(0):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results that take the storage of what they are made from, and arrays that a program updates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network of examples/: one plan and one compilation for all its sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans: steps, storages, bytes as formulas, JSON and pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions: results of the reference, in memory that is reused."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -154,6 +156,84 @@ def test_a_state_goes_from_call_to_call_and_to_a_file(tmp_path: Path) -> None:
     assert session.state["h"].tolist() == other.state["h"].tolist()
     with pytest.raises(OptionError, match="no output"):
         kernel.plan().session(state={"h": "q"})
+
+
+STATES = """
+def step(float(B,I) x, float(B,H) h, float(H) c, half(3) q, float a, float(I,H) U)
+    -> (float(B,H) n, float(H) d, half(3) r, float b) {
+  n(i,j) +=! x(i,k) * U(k,j)
+  n(i,j) = tanh(n(i,j) + h(i,j) + a)
+  d(j) = c(j) + 1
+  r(k) = q(k) + q(k) where k in 0:3
+  b = a + 1
+}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("h", np.zeros((2, 4)), "float64 of 2 dimensions, expected float32"),
+        ("h", np.zeros(4, np.float32), "1 dimensions, expected float32"),
+        ("h", np.zeros((2, 5), np.float32), "is 4"),  # beside `c`, which has 4
+        ("h", [[0.0]], "float64"),
+        ("q", np.zeros(4, np.float16), "`3` of"),
+        ("q", np.zeros(3, np.int16), "int16"),
+        ("a", np.zeros(1, np.float32), "1 dimension"),
+        ("a", 1j, "complex"),
+    ],
+)
+def test_a_state_of_another_session_is_refused(
+    name: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    feeds = {"h": "n", "c": "d", "q": "r", "a": "b"}
+    session = tcsym.define(STATES).plan().session(state=feeds)
+    good = {"c": np.ones(4, np.float32), "h": np.ones((2, 4), np.float32), "a": 2}
+    session.state = good
+    before = session.state
+    with pytest.raises(OptionError, match=message):
+        session.state = {"c": good["c"], name: value}
+    np.savez(tmp_path / "state.npz", **{"c": good["c"], name: value})
+    with pytest.raises(OptionError, match=message):
+        session.load(tmp_path / "state.npz")
+    for key, x in session.state.items():  # as it was
+        np.testing.assert_array_equal(x, before[key])
+    found = session(x=np.ones((2, 3), np.float32), q=np.ones(3, np.float16), U=_random(3, 4))
+    assert found.b == 3 and found.d.tolist() == [2] * 4
+
+
+def test_junk_is_no_state(tmp_path: Path) -> None:
+    session = tcsym.define(STEP).plan().session(state={"h": "n"})
+    whole = tmp_path / "whole.npz"
+    np.savez(whole, h=np.zeros((2, 4), np.float32))
+    content = whole.read_bytes()
+    junk = {
+        "empty": b"",
+        "text": b"no state",
+        "cut": content[: len(content) // 2],
+        "damaged": content[:60] + bytes([content[60] ^ 255]) + content[61:],
+        "pickle": pickle.dumps({"h": 3}),
+    }
+    for name, data in junk.items():
+        (tmp_path / name).write_bytes(data)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "objects.npz", h=np.array([None], object))
+    for name in (*junk, "one.npy", "objects.npz", "nowhere", "."):
+        with pytest.raises(OptionError, match="cannot read"):
+            session.load(tmp_path / name)
+    assert session.state == {}
+    with pytest.raises(OptionError, match="`z` is no state"):
+        np.savez(whole, z=np.zeros(3))
+        session.load(whole)
+
+
+def test_types_that_numpy_forgets_come_back(tmp_path: Path) -> None:
+    text = "def f(bfloat16(N) h) -> (bfloat16(N) n) { n(i) = h(i) + h(i) }"
+    session = tcsym.define(text).plan().session(state={"h": "n"})
+    session.state = {"h": np.arange(3).astype(ml_dtypes.bfloat16)}
+    session.save(tmp_path / "state.npz")
+    other = tcsym.define(text).plan().session(state={"h": "n"})
+    other.load(tmp_path / "state.npz")
+    assert np.asarray(other(), np.float32).tolist() == [0, 2, 4]
 
 
 def test_a_result_may_be_the_next_input() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m tests.operators.library [NAME...]`: torch's own checks of the library's kernels.
 
 Gradients, gradients of gradients and operators, in float64, at small sizes: minutes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recorded calls of long loops keep states of some steps: torch and JAX."""
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ def _shapes(steps: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", ["scan", "gated"])
-def test_torch_keeps_states_of_some_steps(name: str) -> None:
-    torch = pytest.importorskip("torch")
+def test_torch_keeps_states_of_some_steps(name: str, torch: Any) -> None:
     layer = LAYERS[name]
 
     def leaves(steps: int) -> list[Any]:
@@ -60,9 +60,8 @@ def _saved_bytes(torch: Any, layer: Any, given: list[Any]) -> tuple[Any, int]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_torch_compiled_keeps_as_little() -> None:
+def test_torch_compiled_keeps_as_little(torch: Any) -> None:
     """Of 1000 steps, in segments of 32: 33 states in place of 1001."""
-    torch = pytest.importorskip("torch")
     torch._dynamo.reset()
     graphs = []
 
@@ -83,8 +82,7 @@ def test_torch_compiled_keeps_as_little() -> None:
     assert len(graphs) == 1
 
 
-def test_torch_func() -> None:
-    torch = pytest.importorskip("torch")
+def test_torch_func(torch: Any) -> None:
     func = torch.func
     plain, kept = (
         tcsym.define(TEXT, recompute=how, target="cpu:novector").scan for how in ("cheap", "sqrt")
@@ -107,8 +105,7 @@ def test_torch_func() -> None:
     shutil.which("cc") is None or shutil.which("objcopy") is None, reason="there is no C compiler"
 )
 @pytest.mark.parametrize("name", ["scan", "gated"])
-def test_jax_keeps_states_of_some_steps(name: str) -> None:
-    jax = pytest.importorskip("jax")
+def test_jax_keeps_states_of_some_steps(name: str, jax: Any) -> None:
     pytest.importorskip("jax.export")
     from tcsym.jax import operator
 

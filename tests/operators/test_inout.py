@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that update tensors of torch: plainly, in graphs, and where gradients are asked for."""
 
 from __future__ import annotations
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 if not hasattr(torch.library, "register_vmap"):
     pytest.skip("torch is older than 2.5", allow_module_level=True)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels as functions that JAX compiles, differentiates and batches."""
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-jax = pytest.importorskip("jax", reason="jax is not installed")
+jax = host("jax")
 export = pytest.importorskip("jax.export")
 if shutil.which("cc") is None or shutil.which("objcopy") is None:
     pytest.skip("there is no C compiler", allow_module_level=True)

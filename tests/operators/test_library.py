@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients and operators of a few kernels of the library, by torch's own checks.
 
 `python -m tests.operators.library` has them all.
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+from tests.hosts import host
+
+torch = host("torch")
 if not hasattr(torch.library, "register_vmap"):
     pytest.skip("torch is older than 2.5", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore")

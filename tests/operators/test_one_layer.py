@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel as torch's tools see it; plain uses are in `tests/test_one_text_everywhere.py`."""
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 if not hasattr(torch.library, "register_vmap"):
     pytest.skip("torch is older than 2.5", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,6 +135,13 @@ def test_module() -> None:
         Layer(TEXT, w=None)
 
 
+def test_layer_of_a_module() -> None:
+    """`define` of one def gives a module, which `Layer` takes as its text."""
+    made = tc.torch.Layer(tc.define(TEXT), W=None, b=0.5, sizes={"K": 3, "N": 4})
+    x = tensors()[0]
+    torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
+
+
 def test_inputs_of_a_module() -> None:
     made = tc.torch.Layer(TEXT, W=None, b=0.5, sizes={"K": 3, "N": 4})
     x, w, b = tensors()
@@ -156,3 +165,15 @@ def test_a_parameter_that_torch_computes() -> None:
     prune = importlib.import_module("torch.nn.utils.prune")  # torch does not import it itself
     prune.random_unstructured(made, "b", 0.5)
     torch.testing.assert_close(made(x), same_in_torch(x, made.W, made.b))
+
+
+def test_a_module_is_a_node_of_torchs_graph() -> None:
+    torch.manual_seed(0)
+    module = tc.torch.Layer(TEXT, W=None, b=0.0, sizes={"K": 3, "N": 4})
+    network = torch.nn.Sequential(module, torch.nn.Linear(4, 1, dtype=torch.float64))
+    compiled = torch.compile(network, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in 2, 7:
+        x = torch.rand(n, 3, dtype=torch.float64)
+        assert torch.allclose(compiled(x), network(x), atol=1e-12)
+    compiled(x).sum().backward()
+    assert module.W.grad.abs().min() > 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters of kernels as operators of torch and JAX, and of artifacts."""
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ def expected(step: int) -> Any:
     return np.convolve(X, W[::-1], "valid")[::step]
 
 
-def test_torch() -> None:
-    torch = pytest.importorskip("torch")
+def test_torch(torch: Any) -> None:
     kernel = tcsym.define(TEXT).f
     x, w = torch.tensor(X, requires_grad=True), torch.tensor(W)
     y = kernel(x, 3, w)
@@ -29,14 +29,22 @@ def test_torch() -> None:
     np.testing.assert_array_equal(x.grad[:6], [1, 10, 0, 1, 10, 0])
     many = torch.func.vmap(lambda a: kernel(a, W=w, S=2))(torch.stack([x, 2 * x]))
     np.testing.assert_array_equal(many[1].detach(), 2 * expected(2))
+    run = torch.compile(lambda *a, **given: kernel(*a, **given), backend="aot_eager")
+    for given in (
+        {"W": w, "S": 3},
+        {"W": w, "sizes": {"S": 3}},
+        {"W": w, "S": 3, "sizes": {"S": 3}},
+    ):
+        np.testing.assert_array_equal(run(x, **given).detach(), expected(3))
+    with pytest.raises(TCError, match="`S` is 3, but 2 in `sizes=`"):
+        run(x, 3, w, sizes={"S": 2})
     for size in (2.0, w):
         with pytest.raises(TCError) as e:
             kernel(x, size, w)
         assert (e.value.kind, e.value.column) == ("type", 24)
 
 
-def test_jax() -> None:
-    jax = pytest.importorskip("jax")
+def test_jax(jax: Any) -> None:
     from tcsym.jax import operator
 
     run = operator(tcsym.define(TEXT).f)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR + arrays -> results: runs a kernel one scalar at a time. For tests of all passes.
 
 Loops of every kind run serially (vector and unrolled ones lane by lane, under their mask). To test
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, assert_never
 
 import numpy as np
@@ -95,23 +97,27 @@ def execute(
     formulas, kernel = name_formulas(kernel)  # written out they would be evaluated again and again
     for name, formula in formulas.items():
         env[name] = evaluate(formula, env)
-    shapes = {
-        b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
-    }
-    arrays = {name: np.reshape(x, shapes[name]) for name, x in inputs.items()}
-    machine = _Machine(kernel, arrays, None if shuffle is None else random.Random(shuffle))
-    names = [n for n in kernel.arguments if n not in inputs]
-    for name in names:
-        machine.allocate(name, env)
-    with np.errstate(all="ignore"):
-        machine.node(kernel.body)(env)
-    return {n: machine.arrays[n] for n in names}
+    machine = Machine(kernel, None if shuffle is None else random.Random(shuffle))
+    return machine.run(inputs, env)
 
 
-class _Machine:
-    def __init__(self, kernel: Kernel, arrays: dict[str, Any], chance: random.Random | None):
-        self.kernel, self.arrays, self.chance = kernel, arrays, chance
+class Machine:
+    def __init__(self, kernel: Kernel, chance: random.Random | None):
+        self.kernel, self.chance = kernel, chance
+        self.arrays: dict[str, Any] = {}
         self.buffers = {b.name: b for b in kernel.buffers}
+
+    def run(self, inputs: Mapping[str, Any], env: Env) -> dict[str, Any]:
+        """Arrays of the arguments that are no inputs."""
+        for name, x in inputs.items():
+            shape = tuple(evaluate(e, env) for e in self.buffers[name].shape)
+            self.arrays[name] = np.reshape(x, shape)
+        names = [n for n in self.kernel.arguments if n not in inputs]
+        for name in names:
+            self.allocate(name, env)
+        with np.errstate(all="ignore"):
+            self.node(self.kernel.body)(env)
+        return {n: self.arrays[n] for n in names}
 
     def allocate(self, name: str, env: Env) -> None:
         b = self.buffers[name]
@@ -129,15 +135,16 @@ class _Machine:
             case Verify(value):
                 return self.value(value)
             case Loop():
-                return self._loop(n) if n.value is None else self._read(n, self.value(n.value))
+                return self._loop(n) if n.value is None else self._once(n, self.value(n.value))
             case Branch(c, a, b):
                 test, yes = _condition(c), self.node(a)
                 no = self.node(b) if b is not None else (lambda env: None)
                 return lambda env: (yes if test(env) else no)(env)
             case Block(body):
                 return _in_order([self.node(x) for x in body])
-            case Allocate(buffer, body):
-                return _in_order([lambda env: self.allocate(buffer, env), self.node(body)])
+            case Allocate(buffers, body):
+                first = [partial(self.allocate, buffer) for buffer in buffers]
+                return _in_order([*first, self.node(body)])
             case Prefetch():
                 return lambda env: None
             case TransposeBlock():
@@ -171,7 +178,7 @@ class _Machine:
 
         return update
 
-    def _read(self, n: Loop, value: Run) -> Run:
+    def _once(self, n: Loop, value: Run) -> Run:
         """The one iteration for which the variable has that value."""
         body = self.node(n.body)
 

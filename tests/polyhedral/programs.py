@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of the tests of this stage, by name."""
 
 from __future__ import annotations
@@ -120,6 +121,21 @@ def f(float(N,K) X, float(3) F) -> (Y) {
   p(n,i) = i >= 1 && i <= K ? X(n,i-1) : 0.0 where i in 0:K+2
   Y(n,i) +=! p(n,i+k) * F(k)
 }""",
+    "ragged_sum": """
+def f(int32(P) off, float(J) X) -> (Y) { Y(b) +=! X(j) where b in 0:P-1, j in off(b):off(b+1) }""",
+    "ragged_softmax": """
+def f(int32(B) n, float(B,L) X) -> (O) {
+    m(b) max=! X(b,l) where l in 0:n(b)
+    s(b) +=! exp(X(b,l) - m(b)) where l in 0:n(b)
+    O(b,l) = l < n(b) ? exp(X(b,l) - m(b)) / s(b) : 0.0
+}""",
+    "ragged_pairs": """
+def f(int32(B) n, float(L) X) -> (Y) { Y(b) +=! X(j) * X(k) where j in 0:n(b), k in 0:n(b) }""",
+    "triangular_sum": "def f(float(N,N) X) -> (Y) { Y(i) +=! X(i,k) where k in 0:i+1 }",
+    "bag": """
+def f(int32(B,L) id, float(V,D) T) -> (Y) { Y(b,d) +=! id(b,l) >= 0 ? T(id(b,l),d) : 0.0 }""",
+    "histogram": """
+def f(int32(N) at, float(N,D) X, size V) -> (float(V,D) H) { H(at(n),d) +=! X(n,d) }""",
     "transposed_pair": "def f(float(N,M) X) -> (P, Q) { P(n,m) = X(n,m) Q(m,n) = P(n,m) }",
 }
 

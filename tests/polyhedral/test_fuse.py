@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which statements share loops: the shape of the fused tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of this stage as text, for a few programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orders of loops and privacy of temporaries that a person can verify by hand."""
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ ORDERS = {
     "branches_cover": "t:parallel i:parallel",
     "carried_state": "i:parallel t:sequential i_1:parallel",
     "transposed_pair": "n:parallel m:parallel m_1:parallel n_1:parallel",
+    "ragged_sum": "b:parallel j:reduction",
+    "ragged_softmax": "b:parallel l:reduction l_1:reduction l_2:parallel",
+    "ragged_pairs": "b:parallel j:reduction k:reduction",
+    "triangular_sum": "i:parallel k:reduction",
+    "bag": "b:parallel d:parallel l:reduction",
+    "histogram": "H.0:parallel d:parallel n:sequential H.0_1:sequential d_1:parallel",
 }
 
 

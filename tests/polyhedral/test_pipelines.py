@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which nests may begin a step before all of the nests in front of them have ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forks while other threads make first calls: no child waits for what it does not have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where kernels cannot run: one clear error, and all else works. Other systems are made up here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short turns at Python's lock: the interval is restored whoever ends last."""
 
 from __future__ import annotations

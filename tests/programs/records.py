@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acceptance programs of part F of the language: records, their inputs, their expected results.
 
 A record is a line of `part_f_*.jsonl`, or of `ragged.jsonl`: a text, sizes to call it with, how to

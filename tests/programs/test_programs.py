@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of part F through the interpreter: hand-written results, errors with their places."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which scattered subscripts are inverted, and into what."""
 
 from __future__ import annotations

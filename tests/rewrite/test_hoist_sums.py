@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of a loop in order that need no step of it: one contraction over all steps before it."""
 
 from __future__ import annotations

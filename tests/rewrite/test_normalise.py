@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements are split exactly where simultaneity or a narrow accumulator asks for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of products of several operands: in which pairs, and that results stay the same."""
 
 from __future__ import annotations

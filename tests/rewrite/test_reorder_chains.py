@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains of products in other orders: which programs have some, for which sizes, same results."""
 
 from __future__ import annotations

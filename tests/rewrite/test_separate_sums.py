@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums chosen by a short index: one for each of its values, with the same results."""
 
 from __future__ import annotations

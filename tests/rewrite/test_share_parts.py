@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of statements that become temporaries: which, and that results stay the same."""
 
 from __future__ import annotations

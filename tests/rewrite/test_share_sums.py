@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What sums have in common: which do, and that results stay the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of sums that become temporaries: which, and that results stay the same."""
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments of a call: every sentence of LANGUAGE E11 and E12, with kind, place and message."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.types import DType
 from tests.call_errors import ADD, F32, failing, ones
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -126,7 +129,8 @@ def test_dim_must_make_sense(args: Any) -> None:
 
 
 def test_missing_argument_at_its_turn() -> None:
-    assert "`B`" in failing(ADD, "float(N) |B", ones(3), kind="size").message
+    error = failing(ADD, "float(N) |B", ones(3), kind="size")
+    assert "`B`" in error.message and isinstance(error, TypeError)
     failing(ADD, "float(N) |A", ones(3, 1), kind="rank")
     failing(ADD, "float(N) |A", B=ones(3), kind="size")
 
@@ -199,6 +203,26 @@ def test_negative_extent() -> None:
 )
 def test_no_arrays_and_foreign_types(x: Any) -> None:
     failing(ADD, "float(N) |A", x, ones(3), kind="type")
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_what_a_list_should_be_is_taken(dtype: DType, kind: Any) -> None:
+    """One hint mends it: an array of another type would be the next error."""
+    source = f"def f({dtype.value}(N) A) -> (O) {{ O(i) = A(i) }}"
+    error = failing(source, "(N) |A", kind([1, 0]), kind="type")
+    assert error.hint.startswith("convert it first: `numpy.array(A, ")
+    names = {"numpy": np, "ml_dtypes": ml_dtypes, "A": kind([1, 0])}
+    array = eval(error.hint.split("`")[1], names)
+    assert tc.define(source).reference(array).tolist() == [1, 0]
+
+
+def test_no_part_of_complex_numbers_is_dropped() -> None:
+    for x in (np.ones(3, complex), np.ones(3, np.complex64)):
+        error = failing(ADD, "float(N) |A", x, ones(3), kind="type")
+        real, imag = error.hint.split("`")[1::2]
+        parts = [eval(part, {"A": x}) for part in (real, imag)]
+        assert tc.define(ADD).reference(*parts).tolist() == [1, 1, 1]
 
 
 def test_big_endian_buffer_is_refused() -> None:

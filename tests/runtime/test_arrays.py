@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts as an array, read in place."""
 
 from __future__ import annotations

@@ -1,63 +1,39 @@
-"""Work beside the caller: done when `settle` returns, before a fork, and never in the way."""
+# SPDX-License-Identifier: Apache-2.0
+"""Work beside the calls that fails is logged, and calls go on without it."""
 
 from __future__ import annotations
 
-import os
-import threading
-import time
+import logging
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tcsym.runtime import background
+import tcsym
+from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.runtime.background import beside, settle
 
 
-def test_settle_waits() -> None:
-    done: list[int] = []
-    for k in range(4):
-        beside(lambda k=k: (time.sleep(0.02), done.append(k)))  # type: ignore[misc]
-    settle()
-    assert sorted(done) == [0, 1, 2, 3]
-    assert not background._threads
+def test_what_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tcsym"):
+        beside(lambda: 1 // 0)
+        settle()
+    (record,) = caplog.records
+    assert record.name == "tcsym.runtime" and record.levelname == "WARNING"
+    assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
 
 
-def test_caller_goes_on() -> None:
-    go = threading.Event()
-    beside(go.wait)
-    go.set()
-    settle()
+def test_an_entry_that_cannot_be_made_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no entry")
 
-
-def test_errors_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
-    beside(lambda: 1 // 0)
-    settle()
-    assert capfd.readouterr() == ("", "")
-
-
-def test_work_may_settle_and_begin_more() -> None:
-    done: list[int] = []
-    beside(lambda: (settle(), beside(lambda: done.append(1))))
-    settle()
-    settle()
-    assert done == [1]
-
-
-def test_fork_waits() -> None:
-    done: list[int] = []
-    beside(lambda: (time.sleep(0.05), done.append(1)))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if done == [1] else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_without_threads_the_work_is_left_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    done: list[int] = []
-    beside(lambda: done.append(1))
-    settle()
-    assert not done
-    assert not background._threads
+    monkeypatch.setattr(Dispatcher, "_make", fails)
+    kernel = tcsym.define("def f(float(N) X) -> (Y) { Y(i) = 2 * X(i) }").f
+    x = np.ones(3, np.float32)
+    with caplog.at_level(logging.WARNING, "tcsym"):
+        for _ in range(2):
+            assert (kernel(x) == 2).all()
+        settle()
+    assert "no entry" in caplog.text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large results: their memory is used again, never while anything refers to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code cache: what was stored comes back or is a miss, whatever happens to files and processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of kernels, modules and executables: all enter native code, and look as Python's do."""
 
 from __future__ import annotations

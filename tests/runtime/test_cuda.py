@@ -1,13 +1,19 @@
-"""Kernels through pycuda and the driver, which is emulated: what calls do, and what they refuse."""
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels on the driver, which is emulated: what calls do, and what they refuse.
+
+Each test runs with pycuda, where that is installed, and with the driver alone.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +21,14 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.runtime.cuda import primary as primaries
+from tcsym.runtime.cuda.arrays import device_view
+from tcsym.runtime.cuda.driver import Module
+from tcsym.runtime.cuda.primary import Primary, primary
 from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.native import native
+from tcsym.target import libcuda
+from tcsym.target.devices import driver
 from tests.emulated_driver import Driver, captured, tensors
 
 SUM = "def sum2(float(N,M) A, float(N,M) B) -> (C) { C(i,j) = A(i,j) + B(i,j) }"
@@ -26,20 +38,42 @@ PICK = "def pick(float(N) A, int32(M) I) -> (O) { O(i) = A(I(i)) }"
 TWICE = "def twice(float(N,M) A) -> (O) { B(i) +=! A(i,j)  S +=! B(i) O(i,j) = A(i,j) * B(i) + S }"
 F32 = np.float32
 STREAM, OTHER = 0x7730, 0x8840
+PRIMARIES: dict[str, dict[int, Primary]] = {"libcuda": {}, "pycuda": {}}  # by ways
+
+
+@pytest.fixture(params=PRIMARIES, autouse=True)
+def way(
+    request: pytest.FixtureRequest, emulated: Driver, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """What the driver is called through."""
+    if request.param == "libcuda":
+        monkeypatch.setitem(sys.modules, "pycuda", None)
+    elif find_spec("pycuda") is None:
+        pytest.skip("pycuda is not there: ./dev pycuda builds it where CUDA's toolkit is")
+    monkeypatch.setattr(primaries, "_primaries", PRIMARIES[request.param])
+    driver.cache_clear()
+    assert (
+        driver().__name__ == {"libcuda": libcuda.__name__, "pycuda": "pycuda.driver"}[request.param]
+    )
+    yield request.param
+    driver.cache_clear()
+
+
+@pytest.fixture
+def gpuarray(way: str) -> Any:
+    if way != "pycuda":
+        pytest.skip("it is about pycuda's arrays")
+    return importlib.import_module("pycuda.gpuarray")
 
 
 class Memory:
     """An array on a device, which ends at a page without access: `__cuda_array_interface__`."""
 
     def __init__(self, x: Any, number: int = 0, stream: int | None = 1) -> None:
-        import pycuda.driver as drv
-
-        from tcsym.runtime.cuda.primary import primary
-
         self.memory = primary(number).allocate(x.nbytes)
         whole = x if x.base is None else x.base
         with primary(number):
-            drv.memcpy_htod(self.memory.pointer, np.ascontiguousarray(whole))
+            driver().memcpy_htod(self.memory.pointer, np.ascontiguousarray(whole))
         self.__cuda_array_interface__ = {
             "version": 3,
             "shape": x.shape,
@@ -69,9 +103,13 @@ def random(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(F32)
 
 
-@lru_cache(None)
 def compiled(text: str) -> Any:
     """The kernel of all tests, as compiling takes a while."""
+    return _compiled(text, driver().__name__)
+
+
+@lru_cache(None)
+def _compiled(text: str, way: str) -> Any:
     name = text[4 : text.index("(")]
     return tc.define(text, target="cuda")[name]
 
@@ -220,16 +258,42 @@ def test_steps_are_launched_as_a_graph(cuda: Driver) -> None:
     assert cuda.drops > before  # with the code
 
 
+def capture_mode(cuda: Driver) -> int:
+    """Of this thread: 0 as it begins."""
+    exchange, mode = cuda._library.cuThreadExchangeStreamCaptureMode, ctypes.c_int(0)
+    assert exchange(ctypes.byref(mode)) == 0
+    found = mode.value
+    assert exchange(ctypes.byref(mode)) == 0
+    return found
+
+
+@pytest.mark.parametrize("fails", [1, 2], ids=["stream", "capture"])
+def test_a_graph_that_cannot_be_made_leaves_the_thread_as_it_was(cuda: Driver, fails: int) -> None:
+    """What another library calls in this thread is refused as before while a graph is captured."""
+    text = """def steps(float(T,B) X) -> (float(T+1,B) S) {
+      S(0,n) = 0
+      for t in T { M max=! S(t,n)  S(t+1,n) = S(t,n) * 0.5 + X(t,n) + M }
+    }"""
+    options = tc.Options(plan="LaunchSteps")
+    steps, x = tc.define(text, target="cuda", options=options).steps, random(6, 40)
+    given = Memory(x)
+    before = cuda.launches
+    steps(given)
+    assert cuda.launches - before >= 6
+    cuda.fail_capture = fails
+    with pytest.raises(MemoryError):
+        steps(given)
+    assert capture_mode(cuda) == 0
+    cuda.fail_capture, before = 0, cuda.graphs
+    same(steps(given), steps.reference(x))
+    assert cuda.graphs == before + 1 and capture_mode(cuda) == 0
+
+
 def host_of(x: Memory) -> Any:
-    import pycuda.driver as drv
-
-    from tcsym.runtime.cuda.arrays import device_view
-    from tcsym.runtime.cuda.primary import primary
-
     view = device_view(x)
     made = np.empty(view.shape, F32)
     with primary(0):
-        drv.memcpy_dtoh(made, view.pointer)
+        driver().memcpy_dtoh(made, view.pointer)
     return made
 
 
@@ -246,11 +310,7 @@ def test_calls_run_on_the_arguments_stream(cuda: Driver) -> None:
     assert cuda.orders == 2
 
 
-def test_results_come_in_kind(cuda: Driver) -> None:
-    from pycuda import gpuarray
-
-    from tcsym.runtime.cuda.primary import primary
-
+def test_results_come_in_kind(cuda: Driver, gpuarray: Any) -> None:
     add2, x = compiled(SUM), random(5, 5)
     with primary(0):
         a = gpuarray.to_gpu(x)
@@ -339,12 +399,8 @@ def test_a_fault_is_raised_later_and_once(cuda: Driver) -> None:
 
 
 def cuda_wait() -> None:
-    import pycuda.driver as drv
-
-    from tcsym.runtime.cuda.primary import primary
-
     with primary(0):
-        drv.Context.synchronize()
+        driver().Context.synchronize()
 
 
 def test_a_fault_is_raised_at_once(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,9 +424,6 @@ def test_what_the_driver_says_is_an_error(cuda: Driver) -> None:
 
 
 def test_code_that_does_not_load_is_an_error(emulated: Driver) -> None:
-    from tcsym.runtime.cuda.driver import Module
-    from tcsym.runtime.cuda.primary import primary
-
     with primary(0), pytest.raises(tc.TargetError, match="ptxas fatal: a text that nobody"):
         Module(b".version 7.0\n")
 
@@ -566,12 +619,8 @@ def test_arrays_with_strides_enter_natively(cuda: Driver, monkeypatch: pytest.Mo
 
 
 def test_results_of_native_calls_come_in_kind(
-    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+    cuda: Driver, gpuarray: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pycuda import gpuarray
-
-    from tcsym.runtime.cuda.primary import primary
-
     kernel, x = tc.define(SUM, target="cuda").sum2, random(5, 5)
     with primary(0):
         a = gpuarray.to_gpu(x)
@@ -582,18 +631,16 @@ def test_results_of_native_calls_come_in_kind(
         np.testing.assert_allclose(out.get(), 2 * x, rtol=1e-6)
 
 
-def test_steady_calls_run_little_python(cuda: Driver) -> None:
+def test_steady_calls_run_little_python(cuda: Driver, way: str) -> None:
     """Two arguments say where they are, and a result is made: nothing of a call is Python else."""
-    from pycuda import gpuarray
-
-    from tcsym.runtime.cuda.primary import primary
-
     kernel, x = tc.define(SUM, target="cuda").sum2, random(6, 8)
     ours = kernel(Memory(x), Memory(x))
-    with primary(0):
-        theirs = gpuarray.to_gpu(x)
     on = kernel(Memory(x, stream=STREAM), Memory(x, stream=STREAM))
-    for given, most in ((ours, 14), (Memory(x), 12), (theirs, 34), (on, 16), (Exported(ours), 26)):
+    all_given = [(ours, 14), (Memory(x), 12), (on, 16), (Exported(ours), 26)]
+    if way == "pycuda":
+        with primary(0):
+            all_given.append((importlib.import_module("pycuda.gpuarray").to_gpu(x), 34))
+    for given, most in all_given:
         outputs = [kernel(given, given) for _ in range(2)]
         del outputs[:]
         names = list[str]()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs code, and where its arrays must be."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tcsym.runtime.cpu import Cpu
 from tcsym.runtime.device import DEVICES, Code, LoadedCode, device_of
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
-from tcsym.runtime.stats import Stats
+from tcsym.runtime.stats import Counters
 from tcsym.runtime.variants import Variants
 from tcsym.runtime.view import HERE, Place, View
 from tcsym.target.names import NAMED, resolve_target
@@ -100,7 +101,7 @@ def test_code_of_the_cpu_is_code() -> None:
 def test_variants_ask_the_plans_device(other: Noting) -> None:
     target = target_of("novector")
     plan = replace(plan_on(target), device=other)
-    variants = Variants(plan, target, Options(), {}, Stats())
+    variants = Variants(plan, target, Options(), {}, Counters())
     variant = variants.made_for(variants.dense)
     assert other.asked[0] == "require cpu:novector" and "load" in other.asked
     views = [numpy_view(x) for x in (ones(3), ones(3), np.zeros(3, F32))]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels entered natively: which calls run no Python code, what they give, and the same errors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels whose code is made as calls need it: what is made when, and what happens in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls that update arrays in place, through Python and native entries, under every strategy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax arrays as arguments and results."""
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import pytest
 
 import tcsym as tc
 from tcsym.runtime.arrays import view_of
+from tests.hosts import host
 
-jax = pytest.importorskip("jax", reason="jax is not installed")
+jax = host("jax")
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"

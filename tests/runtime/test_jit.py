@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loader and launch: hand-written LLVM IR through `load`, checked against what it must compute."""
 
 from __future__ import annotations

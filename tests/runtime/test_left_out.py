@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that a kernel's code leaves to another: who makes that, when, and what is entered then."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worker pool: every task once, whatever threads, forks and OpenMP run times there are."""
 
 from __future__ import annotations

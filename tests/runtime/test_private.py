@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What another user could have put into the caches is not used, whatever way it came there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`out=` and results: every sentence of LANGUAGE E13."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scalars for 0-d parameters (LANGUAGE E11)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks of a device on the host: what threads see, and what is found to be wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated Python for conditions and extents against `index.evaluate` and `index.holds`."""
 
 from __future__ import annotations

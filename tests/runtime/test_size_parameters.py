@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Size parameters at calls: by position and by name, natively and in Python (LANGUAGE F1)."""
 
 from __future__ import annotations

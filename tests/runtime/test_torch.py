@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch tensors as arguments and results: zero-copy, no import, no silent loss of gradients."""
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"
@@ -160,3 +162,26 @@ def test_wrong_types_are_mended_in_the_words_of_torch() -> None:
     kernel = tc.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")
     with pytest.raises(tc.TCError, match=r"to\(torch.float32\)"):
         kernel(torch.ones(3, dtype=torch.float16))
+
+
+GATED = "def f(int32(N) g, float(N) X, float(D) w) -> (Y) { Y(i,d) = g(i) * X(i) * w(d) }"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "name"),
+    [("gX", "size", "w"), ("gX?", "type", "w"), ("XXw", "type", "g")],
+)
+def test_what_is_wrong_with_another_argument_is_told_where_gradients_are_recorded(
+    given: str, kind: str, name: str
+) -> None:
+    """Not that the tensor which needs a gradient is in the way."""
+    arrays = {
+        "g": torch.ones(3, dtype=torch.int32),
+        "X": torch.ones(3, requires_grad=True),
+        "w": torch.ones(2),
+        "?": [1.0, 2.0],
+    }
+    with pytest.raises(tc.TCError) as caught:
+        tc.define(GATED)(*[arrays[x] for x in given])
+    assert caught.value.kind == kind and f"`{name}`" in caught.value.message
+    assert "gradient" not in str(caught.value)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Native calls with torch's tensors: what is served, what is left to Python, what comes back."""
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import tcsym as tc
 from tcsym.runtime import entering
 from tcsym.runtime.background import settle
 from tests.entered import entered, python_frames
+from tests.hosts import host
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+torch = host("torch")
 
 SOURCE = """
 def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels while torch records, transforms, fakes or compiles: calls work or say what to do."""
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import pytest
 import tcsym as tc
 from tcsym.runtime.entering import read_tensors
 from tests.entered import entered, python_frames
+from tests.hosts import host
 
-torch = pytest.importorskip("torch")
+torch = host("torch")
 # By name: torch's module of this name is not an attribute of it before it was imported.
 forward_ad = pytest.importorskip("torch.autograd.forward_ad")
 fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys of what is kept: they change with everything that shapes generated code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Without the native part: the same results and errors, by Python, on one thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Naive kernel against mapped kernel, on random integer-valued data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs loop IR in plain Python: compiled to text, every access checked, fresh memory poisoned.
 
 Vector and unrolled loops run one iteration after another. Floats are accumulated in float64,

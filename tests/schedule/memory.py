@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers of the executor: elements by subscripts, of which those not set cannot be read."""
 
 from __future__ import annotations

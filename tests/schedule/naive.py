@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-written naive kernels, as the polyhedral stage would lower them."""
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tcsym.frontend.program import (
     Select,
 )
 from tcsym.index.expr import Index, ge, index, var
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, allocated
 from tcsym.types import DType
 
 F32 = DType.FLOAT32
@@ -78,7 +79,7 @@ def kernel(name: str, sizes: str, buffers: list[Buffer], body: Node) -> Kernel:
     arguments = tuple(b.name for b in buffers if b.space == "argument")
     for b in buffers:
         if b.space != "argument":
-            body = Allocate(b.name, body)
+            body = allocated(b.name, body)
     return Kernel(name, tuple(sizes.split()), arguments, tuple(buffers), body)
 
 
@@ -165,8 +166,8 @@ def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -
 
 def after_first(value: Expr) -> Expr:
     """`value` where k >= 1, else 0."""
-    k = IndexValue(var("k"), DType.INT32)
-    return Select(Compare("ge", k, Const(1, DType.INT32)), value, con(0.0), F32)
+    k = IndexValue(var("k"), DType.INT64)
+    return Select(Compare("ge", k, Const(1, DType.INT64)), value, con(0.0), F32)
 
 
 def guarded_operand() -> Kernel:
@@ -175,7 +176,7 @@ def guarded_operand() -> Kernel:
 
 def guarded_term() -> Kernel:
     """No guard that ends of the sum could say."""
-    i, k = (IndexValue(var(n), DType.INT32) for n in "ik")
+    i, k = (IndexValue(var(n), DType.INT64) for n in "ik")
     beside = Compare("ne", i, k)
     return term_matmul("guarded_term", lambda a, b: Select(beside, op("mul", a, b), con(0.0), F32))
 
@@ -485,7 +486,7 @@ def elementwise(dtype: DType = F32) -> Kernel:
 def guarded() -> Kernel:
     """A select on the index, an index as value, and a statement under a condition."""
     i, j = v("i j")
-    inside = Compare("lt", IndexValue(j, DType.INT32), IndexValue(i + 1, DType.INT32))
+    inside = Compare("lt", IndexValue(j, DType.INT64), IndexValue(i + 1, DType.INT64))
     body = par(
         "i",
         "M",

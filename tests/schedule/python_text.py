@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loop IR -> Python text that executes it, for `execute`; threads of a device are generators."""
 
 from __future__ import annotations
@@ -219,8 +220,9 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             return out if b is None else [*out, f"{pad}else:", *_arm(b, k, pad)]
         case Block(body):
             return [line for x in body for line in _node(x, k, pad)]
-        case Allocate(b, body):
-            return [*_allocated(b, k, pad), *_node(body, k, pad)]
+        case Allocate(names, body):
+            made = [line for b in names for line in _allocated(b, k, pad)]
+            return [*made, *_node(body, k, pad)]
         case Prefetch():
             return [f"{pad}pass"]
         case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column, blocks):
@@ -302,8 +304,9 @@ def _grid(n: Node, k: Kernel, pad: str) -> list[str]:
         case Loop(kind="block"):
             steps = f"_.steps({_index(n.lower)},{_index(n.upper)},'parallel',{n.variable!r})"
             return [f"{pad}for {python_name(n.variable)} in {steps}:", *_grid(n.body, k, pad + " ")]
-        case Allocate(b, body) if k.buffer(b).space == "shared":
-            return [*_allocated(b, k, pad), *_grid(body, k, pad)]
+        case Allocate((b, *others), body) if k.buffer(b).space == "shared":
+            rest = Allocate(tuple(others), body) if others else body
+            return [*_allocated(b, k, pad), *_grid(rest, k, pad)]
         case _:
             shape = next(_shape(x) for x, _ in walk(n) if isinstance(x, Loop) and _shape(x))
             return [

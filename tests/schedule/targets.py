@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machines the mapping is tested for, and the sizes tried."""
 
 from __future__ import annotations

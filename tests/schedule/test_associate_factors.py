@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Factors beside the two operands of a contraction: with which of them they are multiplied."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Positions in a known distance of their loops: checked once, and still checked."""
 
 from __future__ import annotations

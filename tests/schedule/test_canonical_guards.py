@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards among conversions: which move, and where to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which versions a nest gets: order, context, sizes left out, and whose the names are."""
 
 from __future__ import annotations

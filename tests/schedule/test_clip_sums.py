@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of which a guard counts some terms: where their loops run over these alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collapsed loops: every iteration once, in parts, with the work of a part."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over rows of many columns: in blocks of columns, and parts of the rows."""
 
 from __future__ import annotations

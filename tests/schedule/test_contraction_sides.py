@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which loops are one side of a register tile."""
 
 from __future__ import annotations

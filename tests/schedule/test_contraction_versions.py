@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of a contraction for few rows and few columns: which there are, and when they run."""
 
 from __future__ import annotations

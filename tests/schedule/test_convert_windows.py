@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images that sums would convert for every term: through a copy, converted once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows under minima, remainders and choices: through a copy, with plain subscripts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimated times: instructions as they are emitted, counted over sizes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tiles of a device cost: from facts of its machine, and from where a warp's lanes load."""
 
 from __future__ import annotations

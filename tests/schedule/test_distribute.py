@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bands given to each of their nodes: what passes between these, and how much of it is kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vector loops that may compute all lanes have no mask; the others keep theirs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands that are computed along the sum are computed before the contraction."""
 
 from __future__ import annotations

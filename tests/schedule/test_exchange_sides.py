@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Few columns beside loops that share the rows' operand: rows and columns change places."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over many rows of a few columns: over long rows of places, then of those."""
 
 from __future__ import annotations

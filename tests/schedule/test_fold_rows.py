@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short rows behind each other: vectors across them, whole and in place; and where not."""
 
 from __future__ import annotations

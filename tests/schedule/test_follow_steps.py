@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of a step that has a branch of its own move with the step, as the other steps' do."""
 
 from __future__ import annotations

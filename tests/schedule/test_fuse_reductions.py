@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fused reduction loops: results kept, no division left in addresses, and where it is refused."""
 
 from __future__ import annotations

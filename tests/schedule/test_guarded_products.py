@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A guard around a product: where it goes, and that it never lets in what it keeps out."""
 
 from __future__ import annotations

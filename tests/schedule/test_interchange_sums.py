@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums in steps of a loop in order: points outside of their terms, rows outside of the loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many small products, one in each lane: for which nests and sizes, and that results stay."""
 
 from __future__ import annotations

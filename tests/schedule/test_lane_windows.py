@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where windows run in tiles of a row's points with another loop in the lanes; results stay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Versions of nests for windows of one literal size: what they hold, and where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped kernels compute what naive kernels do, at ragged sizes, for every target."""
 
 from __future__ import annotations

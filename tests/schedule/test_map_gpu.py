@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels for a device against the interpreter: in plain Python, and as code in its twin."""
 
 from __future__ import annotations
@@ -189,9 +190,24 @@ def test_float32_loses_bits_only_where_asked(first_plans: None) -> None:
     np.testing.assert_allclose(exact(a, b), a @ b, 1e-4, 1e-5)
     short = tc.define(MM, target="cuda:twin", options=tc.Options(tf32=True))
     assert "a warp" in short.explain("plan") and "a warp" not in exact.explain("plan")
-    left, right = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    left, right = (((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in (a, b))
     np.testing.assert_allclose(short(a, b), left @ right, 1e-4, 1e-5)
     assert np.abs(short(a, b) - a @ b).max() > 1e-3
+
+
+@in_twin
+def test_float32_is_rounded_without_a_bias(first_plans: None) -> None:
+    """Of factors that are cut off, a sum of positive terms is too small by their number."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.random(s, dtype=np.float32) for s in ((16, 512), (512, 16)))
+    exact = a.astype(np.float64) @ b
+    found = tc.define(MM, target="cuda:twin", options=tc.Options(tf32=True))(a, b)
+    assert np.linalg.norm(found - exact) < 5e-5 * np.linalg.norm(exact)  # 6.5e-4 if cut off
+    special = np.array([[np.inf], [-np.inf], [np.nan], [3.4e38]], np.float32)
+    found = tc.define(MM, target="cuda:twin", options=tc.Options(tf32=True))(
+        special, special[3:] / 3.4e38
+    )
+    np.testing.assert_allclose(found, special, 1e-3)
 
 
 @in_twin

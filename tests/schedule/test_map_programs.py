@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs, scheduled and mapped, against the interpreter: loops shuffled as their orders allow."""
 
 from __future__ import annotations

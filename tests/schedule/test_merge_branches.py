@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Neighbouring branches on one condition become one; others stay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops over adjacent dimensions become one where all buffers allow it, and results are kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes declared as multiples: code without what no multiple leaves over, right for all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers of 32 bits in grids: which sizes they hold, and that others get another kernel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over short numbers run over copies with channels side by side where the target can."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of products of short numbers run two or four steps at a time where the target can."""
 
 from __future__ import annotations

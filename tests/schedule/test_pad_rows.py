@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of temporaries with room for whole vectors: which ones, and that results stay."""
 
 from __future__ import annotations

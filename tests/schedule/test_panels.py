@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Panels and blocks of rows: what fits the cache, what the threads of a call share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each pass by itself: results kept, and the promised shape of the loops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps on copies of operands that lie across the result."""
 
 from __future__ import annotations

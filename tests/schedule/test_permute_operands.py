@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands whose memory runs along another loop of a contraction are copied in its order first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every plan prints in one line, in terms of its loops, and follows them to a copy of the nest."""
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from tcsym.schedule.plan import (
     Rows,
     Scan,
     SharedRows,
-    SingleColumn,
     SplitK,
     SplitWindows,
     Staged,
@@ -58,7 +58,6 @@ PLANS: tuple[Plan, ...] = (
     FoldRows("n"),
     Lanes("n", ("m",), 8),
     Interleave("n", ("b",), (("A", 0),), "m", 4),
-    SingleColumn("N", may_be_short=False),
     SplitWindows(),
     PermuteFactors(),
     OneTerm(),

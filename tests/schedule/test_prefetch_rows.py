@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums along rows fetch what comes next; other loops and written buffers are left alone."""
 
 from __future__ import annotations

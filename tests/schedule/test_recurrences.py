@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrences on processors: what a step keeps where it is used, and packs only if it is read."""
 
 from __future__ import annotations

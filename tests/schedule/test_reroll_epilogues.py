@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long epilogues run as loops over the rows of their tile; everything else stays unrolled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions of whole tensors run in parallel parts; others stay as they are."""
 
 from __future__ import annotations

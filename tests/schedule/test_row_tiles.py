@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of register tiles: addresses without clamps in full ones, blocks of as many rows."""
 
 from __future__ import annotations

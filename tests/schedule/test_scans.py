@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scans along memory: rows outside, steps inside, several rows at once with their state kept."""
 
 from __future__ import annotations

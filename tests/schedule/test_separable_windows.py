@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows without weights: what is done in two parts, and what is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions on sizes around what is done for them alone, and no sum of elements that are unset."""
 
 from __future__ import annotations

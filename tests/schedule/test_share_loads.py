@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in pairs that share loads: where, what they load, and that results stay what they are."""
 
 from __future__ import annotations

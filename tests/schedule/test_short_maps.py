@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps of which all inner loops are short: another loop in the lanes, on copies in its order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which loops run in lanes where rows are short, and that results stay what they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions of which a sum may have one term: outer products, as maps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows under minima and choices: a plain inside and short edges."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards of rows become ranges: no guard is left where it is a range, and results are kept."""
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def leaves(k: Kernel) -> list[str]:
 
 def below(a: Index | int, b: Index | int) -> Compare:
     """a < b, in int32 as programs say it."""
-    return Compare("lt", IndexValue(index(a), DType.INT32), IndexValue(index(b), DType.INT32))
+    return Compare("lt", IndexValue(index(a), DType.INT64), IndexValue(index(b), DType.INT64))
 
 
 def both(*conditions: Expr) -> Expr:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long sums in blocks: panels of a block, as many parts as fit, and the same results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows under quotients by sizes: in pieces, at the right places, and left alone where not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards on residues: which conditions are such, and the loops that take their place."""
 
 from __future__ import annotations

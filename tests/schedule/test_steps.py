@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to take the steps of a loop in order on a device, in the twin, which looks for races."""
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ def check(kernel: Any, sizes: tuple[int, ...]) -> None:
         np.testing.assert_allclose(a, b, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "way"),  # but of blocks for `states`, which none is offered
+    [(n, w) for n in PROGRAMS for w in WAYS if (n, w) != ("states", "BlockSteps")],
+)
 def test_every_way_agrees_with_the_interpreter(name: str, way: str) -> None:
     kernel = tc.define(PROGRAMS[name], target="cuda:twin", options=tc.Options(plan=way))[name]
     for sizes in SIZES:
@@ -109,8 +112,14 @@ def through_steps(plan: str) -> tc.Options:
     return tc.Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", plan)))
 
 
-@pytest.mark.parametrize("plan", ["BlockRows:32x8", "BlockRows:128x1", "BlockRows:32x8x8"])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.filterwarnings("error::tcsym.TCWarning")  # each is offered what it asks for
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        *((name, plan) for name in ROWS for plan in ("BlockRows:32x8", "BlockRows:128x1")),
+        *((name, "BlockRows:32x8x8") for name in ("forward", "meeting")),
+    ],
+)
 def test_threads_share_rows_through_all_steps(name: str, plan: str) -> None:
     kernel = tc.define(ROWS[name], target="cuda:twin", options=through_steps(plan))[name]
     for sizes in SIZES:
@@ -167,3 +176,17 @@ def test_blocks_that_stay_are_shown_to_people() -> None:
     options = tc.Options(plan="GridSteps")
     text = tc.define(GATED, target="cuda:sm_80", options=options).gated.explain("cuda")
     assert "grid_sync(arrived" in text and "+= gridDim.x)" in text and ", cooperative>>>" in text
+
+
+@pytest.mark.parametrize("steps", ["S", "1:S", "R:S+1", "min(R,S):S%R+2"])
+@pytest.mark.parametrize("rows", ["1:N", "R:N", "0:N-R"])
+def test_sizes_that_only_bound_loops_are_known_on_the_device(steps: str, rows: str) -> None:
+    text = f"""def f(inout float(N) u, size S, size R) -> () {{
+      for s in {steps} {{ u(i) = u(i) + 0.5*u(max(i-1,0)) where i in {rows} }}
+    }}"""
+    kernel = tc.define(text, target="cuda:twin").f
+    for n_steps in (0, 3):
+        found, want = (np.arange(10, dtype=np.float32) for _ in range(2))
+        kernel(found, n_steps, 2)
+        kernel.reference(want, n_steps, 2)
+        np.testing.assert_allclose(found, want, 1e-6)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of which later steps read a few takes the storage of as many steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nests larger than the cache bypass it: which ones, under which condition, with equal results."""
 
 from __future__ import annotations

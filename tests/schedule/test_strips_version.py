@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions with little reuse: along what lies side by side, with copies of the smaller side."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which vectors of rows' lanes are loaded and stored as blocks of rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of elements that lie across the store: blocks of them are transposed before."""
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def test_each_iteration_of_a_loop_around_has_its_own_block() -> None:
     assert [b.name for b in blocks] == ["X_block.1", "P_block.1"]
     assert all("a" in b.private for b in blocks)
     loops = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "parallel"]
-    owned = {x.buffer for y in loops for x, _ in walk(y.body) if isinstance(x, Allocate)}
+    allocations = [x for y in loops for x, _ in walk(y.body) if isinstance(x, Allocate)]
+    owned = {b for x in allocations for b in x.buffers}
     assert owned == {"X_block.1", "P_block.1"}
 
 

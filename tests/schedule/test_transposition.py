@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Permutations whose last dimensions differ move block by block through registers."""
 
 from __future__ import annotations

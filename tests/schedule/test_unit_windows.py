@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of one point: which sizes a call may take as one, and what the code then leaves out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiny loops that choose: no choice is left, and results stay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How sliding windows are mapped: padded copies, ranges for guards, tiles across rows of images."""
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tcsym.compiler import analyse
+from tcsym.cost.counting import nanoseconds
 from tcsym.frontend.program import Binary, Read, Select, Unary
 from tcsym.index.expr import index, var
 from tcsym.index.values import evaluate, holds
@@ -16,7 +18,6 @@ from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.estimate import estimated
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.terms import find_guard, split_ranges, split_terms
@@ -108,7 +109,7 @@ def test_few_rows_take_no_tile_of_more() -> None:
     heights = np.array([3, 4, 5, 6])
     others = {"C": 64, "W": 66, "KH": 3, "KW": 3}
     sizes = {"H": heights, **{n: np.full_like(heights, v) for n, v in others.items()}}
-    one, two, three, four = estimated(mapped(text).kernel, AVX2, sizes)
+    one, two, three, four = nanoseconds(mapped(text).kernel, AVX2, sizes)
     assert 2 * one < four and two < four and three < 1.5 * four
 
 
@@ -120,7 +121,7 @@ def test_single_channels_take_no_tile_of_more() -> None:
     channels = np.array([1, 2, 4])
     others = {"C": 64, "H": 66, "W": 66, "KH": 3, "KW": 3}
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
-    one, two, four = estimated(mapped(text).kernel, AVX2, sizes)
+    one, two, four = nanoseconds(mapped(text).kernel, AVX2, sizes)
     assert 2 * one < four and two < four
 
 
@@ -164,7 +165,7 @@ def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
     channels = np.array([1, 2, 4])
     others = {"N": 5, "C": 9, "H": 1, "W": 513, "KH": 1, "KW": 1}
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
-    one, two, four = estimated(symbolic.kernel, AVX2, sizes)
+    one, two, four = nanoseconds(symbolic.kernel, AVX2, sizes)
     assert 2.9 * one < four and 2.9 * two < 2 * four
 
 

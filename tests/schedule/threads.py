@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the threads of a device's block, each to the next barrier or what its warp does together."""
 
 from __future__ import annotations
@@ -145,4 +146,4 @@ def _multiplied(given: list[Request]) -> list[list[float]]:
 
 def _tf32(x: float) -> float:
     (bits,) = struct.unpack("<I", struct.pack("<f", x))
-    return float(struct.unpack("<f", struct.pack("<I", bits & ~0x1FFF))[0])
+    return float(struct.unpack("<f", struct.pack("<I", (bits + 0x1000) & ~0x1FFF))[0])

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interval arithmetic on index expressions, against all values in range."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of LLVM is used: passes run, code comes out, mistakes are told."""
 
 from __future__ import annotations

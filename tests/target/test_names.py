@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of targets -> what code is made for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A replay tells one text from another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of the tuner set the threads of the process they run in, which is that of the tests."""
 
 from __future__ import annotations

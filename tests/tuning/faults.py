@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compilers that misbehave for marked options, and executors, for tests of the tuner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`tcsym tune` and the options of `tcsym cache`."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def test_tune_keeps_exports_imports_and_merges(
 ) -> None:
     file = tmp_path / "mm.tc"
     file.write_text(MM)
-    command = ("tune", str(file), *SIZES, "--budget", "2", "--target", "cpu:novector")
+    command = ("tune", str(file), *SIZES, "--candidates", "2", "--target", "cpu:novector")
     report = tcsym_json(*command)
     assert report["def"] == "mm"
     assert len(report["sizes"]) == 2
@@ -84,7 +85,7 @@ def test_a_trace_is_tuned_for_what_was_called(tmp_path: Path) -> None:
     with tc.record(trace):
         for m in (4, 9):
             kernel(np.ones((m, 3), np.float32), np.ones((3, 5), np.float32))
-    (report,) = tcsym_json("tune", str(trace), "--budget", "4")
+    (report,) = tcsym_json("tune", str(trace), "--candidates", "4")
     assert sorted(size["M"] for size in report["sizes"]) == [4, 9]
     assert kernel.program.canonical == users()[0]["program"]
     assert "--target" in tcsym("tune", str(trace), "--target", "cpu", code=2)
@@ -95,7 +96,7 @@ def test_start_is_tried_first(tmp_path: Path) -> None:
     file.write_text(MM)
     start = ("--start", "register_rows=2", "--start", "pack=false")
     sizes = ("--sizes", "M=9,N=8,K=7")
-    (report,) = [tcsym_json("tune", str(file), *sizes, *start, "--budget", "2")]
+    (report,) = [tcsym_json("tune", str(file), *sizes, *start, "--candidates", "2")]
     tried = [trial["options"] for trial in report["trials"]]
     assert tried[0] == "defaults" and {"register_rows=2", "pack=False"} & set(tried[1:])
     assert "--start" in tcsym("tune", str(file), "--start", "rows=2", code=2)

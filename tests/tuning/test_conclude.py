@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a learned tree is kept: regions with evidence, and sizes that won by themselves."""
 
 from __future__ import annotations
@@ -9,9 +10,15 @@ from tcsym.tuning.confirm import LATE
 from tcsym.tuning.evidence import Verdict
 from tcsym.tuning.learn import prove_partition
 from tcsym.tuning.regret import PRECISION
-from tcsym.tuning.select_regions import LEAST_EVIDENCE, MOST_EVIDENCE, Conclusion, conclude
+from tcsym.tuning.select_regions import (
+    LEAST_EVIDENCE,
+    MOST_EVIDENCE,
+    Conclusion,
+    conclude,
+    if_all_wins,
+)
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, leaf_of
+from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, contexts, leaf_of
 
 NAMES = ("M", "N")
 FAST, WIDE = Options(register_rows=2), Options(register_vectors=3)
@@ -132,3 +139,13 @@ def test_ctrl_c_keeps_what_was_confirmed() -> None:
     assert found.is_interrupted
     assert leaf_of(found.tree, (8, 8)).options == FAST
     assert leaf_of(found.tree, (9, 9)).options == Options()
+
+
+def test_what_is_kept_at_most_is_known_before_anything_is_confirmed() -> None:
+    tree = Split(Predicate((0,), 100), Leaf(FAST), Leaf(WIDE))
+    few, others = [(200, 8)], [(8, 8), (9, 9), (30, 8), (8, 30)]
+    weights, extra = dict.fromkeys(few, 1.0), dict.fromkeys(others, 0.1)
+    asked = if_all_wins(tree, weights, extra, is_everywhere=False)
+    assert asked == concluded(tree, Judge(), few, others).tree
+    assert len(set(contexts(asked, NAMES))) == 4
+    assert if_all_wins(Leaf(FAST), weights, extra, is_everywhere=True) == Leaf(FAST)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuning a kernel whose sizes are declared: code is made for them, measured and checked inside."""
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def test_trials_of_code_for_other_sizes_are_not_resumed() -> None:
 @pytest.mark.usefixtures("own_options")
 def test_a_declared_kernel_is_tuned_and_served() -> None:
     kernel = tc.define(MM, sizes=DECLARED).mm
-    report = kernel.tune(budget=3, progress=False)
+    report = kernel.tune(candidates=3, progress=False)
     assert report.is_kept and not report.failures
     regions = kernel._dispatcher.making.regions
     assert {r.origin for r in regions} == {"user"}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tuning for a device: plans measured there, or ranked by what they are predicted to take."""
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def test_candidates_are_ranked_and_nothing_is_kept(
 
 def test_the_twin_is_ranked_as_its_device_is(no_device: None) -> None:
     by = [
-        [x.options for x in tc.define(MM, target=t).mm.tune([SQUARE], budget=1).ranked]
+        [x.options for x in tc.define(MM, target=t).mm.tune([SQUARE], candidates=1).ranked]
         for t in ("cuda:twin", "cuda:sm_80")
     ]
     assert by[0] == by[1]
@@ -113,7 +114,7 @@ def test_what_does_not_fit_or_conflicts_is_left_out(
     names = dict(device_space(program, target).axes)["nests[0].plan"]
     assert "SharedTiles:128x128x32x2x8x8" in names
     monkeypatch.setattr(rank, "MOST_CONFLICTS", 1)
-    report = tc.define(MM, target="cuda:sm_86").mm.tune([SQUARE], budget=1)
+    report = tc.define(MM, target="cuda:sm_86").mm.tune([SQUARE], candidates=1)
     assert any("conflict" in a.reason for a in report.trials)
 
 
@@ -132,11 +133,11 @@ def test_what_spills_is_behind_what_does_not(
 
 
 def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path) -> None:
-    """Through pycuda on the emulated driver, in this process; what is found is kept and served."""
+    """On the emulated driver, in this process; what is found is kept and served."""
     text = "def rows(float(N,D) X, float a) -> (S) { S(n) +=! a * X(n,d) }"
     rows = tc.define(text, target="cuda").rows
     sizes = [{"N": 5, "D": 70}]
-    report = rows.tune(sizes, budget=5, executor=Here(), progress=False)
+    report = rows.tune(sizes, candidates=5, executor=Here(), progress=False)
     assert report.stopped in ("budget", "exhausted") and not report.ranked
     states = {str(a.options): a.state for a in report.trials}
     assert states.pop("defaults") == "measured" and len(states) >= 3
@@ -144,7 +145,7 @@ def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path)
     assert not report.failures, report.failures[0]
     assert all(r.seconds > 0 for r in report.confirmed.values())
     assert report.is_kept
-    again = rows.tune(sizes, budget=5, executor=Here(), progress=False)
+    again = rows.tune(sizes, candidates=5, executor=Here(), progress=False)
     assert again.n_resumed == len(states)
     x = np.random.default_rng(0).standard_normal((5, 70)).astype(np.float32)
     np.testing.assert_allclose(rows(Memory(x), 2.0).copy_to_host(), 2 * x.sum(1), rtol=1e-4)
@@ -160,5 +161,5 @@ def test_a_wrong_candidate_is_a_failure_on_a_device(
     monkeypatch.setattr(
         Cuda, "fetched", lambda self, v: fetched(self, v) + (1 if next(calls) > 3 else 0)
     )
-    report = kernel.tune([{"N": 3, "D": 8}], budget=3, executor=Here(), progress=False)
+    report = kernel.tune([{"N": 3, "D": 8}], candidates=3, executor=Here(), progress=False)
     assert report.failures and "wrong `Y`" in report.failures[0].reason

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts as a win: paired ratios, the sign test, copies of the default as control."""
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from tcsym.tuning.evidence import (
     wins,
 )
 from tcsym.tuning.timing import LEAST_BATCH, batch_of, rounds_of
+from tcsym.tuning.tree import Box, Leaf, Split, contexts
 from tests.tuning.faults import MM, Inline, Modelled
 
 TARGET = resolve_target("cpu")
 PROGRAM = analyse(MM)["mm"]
-FAST = Options(row_unroll=2)
+FAST, WIDE = Options(row_unroll=2), Options(register_vectors=3)
 SIZES = (8, 8, 8)
 
 
@@ -174,6 +176,31 @@ def test_what_is_timed_is_a_call_with_its_result() -> None:
     assert first is not second
     np.testing.assert_allclose(first, inputs[0] @ inputs[1], rtol=1e-5)
     assert isinstance(call.func, native.Entry)
+
+
+def test_a_call_finds_its_region_where_others_have_options_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was kept once made a product of 4 x 4 a third slower: the way there was not timed."""
+    timed: list[Any] = []
+
+    def rounds(calls: Any, *_: Any) -> Any:
+        timed.extend(calls)
+        return ((1.0, 1.0, 1.0),) * 6
+
+    monkeypatch.setattr(confirm, "rounds_of", rounds)
+    tree = Split(Box(((1, 9), (1, 9), (1, 9))), Leaf(FAST), Leaf(Options()))
+    regions = tuple(context for context, _ in contexts(tree, PROGRAM.sizes))
+    evaluate_rounds(RoundsJob(PROGRAM, TARGET, FAST, SIZES, 1, regions=regions))
+    *defaults, candidate = [call.func for call in timed]
+    assert all(isinstance(call, native.Entry) for call in defaults)
+    assert isinstance(candidate, native.Switch)
+    a, b = inputs_at(PROGRAM, SIZES, 0)
+    np.testing.assert_allclose(timed[-1](), a @ b, rtol=1e-5)
+    monkeypatch.setattr("tcsym.tuning.called.switch_image", lambda *_: None)
+    evaluate_rounds(RoundsJob(PROGRAM, TARGET, WIDE, SIZES, 1, regions=regions))
+    assert not isinstance(timed[-1].func, native.Switch | native.Entry)
+    np.testing.assert_allclose(timed[-1](), a @ b, rtol=1e-5)
 
 
 def test_calls_with_free_sizes_and_those_through_python_are_timed(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees, timing, spaces, searches: the tuner's parts by themselves."""
 
 from __future__ import annotations
@@ -368,6 +369,7 @@ def test_the_space_has_axes_that_change_code_only() -> None:
     names = [name for name, _ in matmul.axes]
     assert {"register_rows", "pack", "panel_parts", "min_work_per_thread"} <= set(names)
     assert "row_block" not in names
+    assert {"Panels", "InPlace", "Products"} <= {*dict(matmul.axes)["plan"]}
     text = "def f(float(M,N) A) -> (S) { S(n) +=! A(m,n) }"
     columns = space_of(analyse(text)["f"], target, Options(), 1)
     assert "strip_vectors" in dict(columns.axes)

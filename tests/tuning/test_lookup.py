@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lookup`: what a program without tuned options gets, and what asking costs in imports."""
 
 from __future__ import annotations

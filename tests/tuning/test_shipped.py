@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is shipped in autotune_cache/: well-formed, of the library's kernels, and right."""
 
 from __future__ import annotations

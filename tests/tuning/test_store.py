@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options store: whatever happens to its files, the answer is options, with one warning."""
 
 from __future__ import annotations

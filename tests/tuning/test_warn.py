@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Default options where tuned ones would matter: told once for each kernel, without recording."""
 
 from __future__ import annotations
@@ -84,6 +85,20 @@ def test_what_was_tuned_for_other_threads_is_told(caplog: pytest.LogCaptureFixtu
         tcsym.process.threads._chosen.value = 0
     (told,) = warnings(caplog)
     assert "it was tuned for" in told and "threads=1`, which does not serve" in told
+
+
+def test_a_tune_that_keeps_nothing_leaves_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither beyond its sizes, nor on other machines or with other numbers of threads."""
+    target = tc.define(MM).mm._dispatcher.making.target
+    nothing = Split(hull([(8, 8, 8)]), Leaf(Options()), Leaf(Options()))
+    for tree in (Leaf(Options()), nothing):
+        keep(tree, [[8, 8, 8]], machine_key(target, get_num_threads()) + "0")
+        called(tc.define(MM).mm, (8, 8, 8), (9, 8, 8))
+        assert warnings(caplog) == []
+    for tree in (Leaf(Options()), nothing):
+        keep(tree, [[8, 8, 8]])
+        called(tc.define(MM).mm, (8, 8, 8), (9, 8, 8))
+        assert warnings(caplog) == []
 
 
 def test_programs_that_nobody_tuned_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What processors need: vector memory, shuffles, blocks in registers, streams, tasks."""

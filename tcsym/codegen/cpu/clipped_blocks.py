@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clipped TransposeBlocks where there are mask registers: one function moves those of a kernel.
 
 Its loads and stores are masked, and the exchange in registers is that of whole blocks; one or two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether all elements of an argument are finite: one pass over them at launch.
 
 Where they are, 0 times an element is 0: a sum may leave it out, or add it.

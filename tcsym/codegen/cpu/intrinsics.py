@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls and statements of mapped loops that processors have instructions for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Register buffers whose lanes stay in the order in which shuffles leave them.
 
 Every second element of two vectors comes out of one shuffle within halves of 128 bits, in another

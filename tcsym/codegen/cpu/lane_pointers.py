@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An address of lanes that do not lie side by side -> a pointer for each of them."""
 
 from __future__ import annotations

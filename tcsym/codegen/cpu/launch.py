@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two functions by which a kernel runs its tasks, as text: one copy of each, not one a task.
 
 `launch` fills the head of a task's data, decides the number of tasks and runs them; `chunk` finds

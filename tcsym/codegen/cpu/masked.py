@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads and stores of lanes under a mask, as LLVM's intrinsics: side by side, or each at its place.
 
 Loads give zeros in lanes outside the mask. `pointers`: a vector of them, with its type. `align`: in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads and stores of scalars and lanes at an address, under a mask.
 
 Contiguous and reversed lanes move at once, those a few elements apart in runs of which lanes are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that hold several short elements, and sums of their products (`tcsym.ir.packed`).
 
 Elements that lie side by side in memory are one load: as they are, or converted side by side too.
@@ -47,7 +48,8 @@ def _side_by_side(context: Context, parts: tuple[Expr, ...], evaluate: Evaluate)
     if len(casts) == len(parts):
         inner, source = tuple(x.operand for x in casts), dtype_of(casts[0].operand)
         if all(dtype_of(x) is source for x in inner):
-            return cast(code, _side_by_side(context, inner, evaluate), source, dtype_of(first))
+            inside = _side_by_side(context, inner, evaluate)
+            return _bits(context, cast(code, inside, source, dtype_of(first)))
     if isinstance(first, Binary) and _is_integer(first) and all(_is_alike(x, first) for x in parts):
         pairs = [(x.left, x.right) for x in parts if isinstance(x, Binary)]
         sides = [_side_by_side(context, side, evaluate) for side in zip(*pairs)]

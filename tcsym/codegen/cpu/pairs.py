@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every second element of a row, in the order in which one shuffle leaves them.
 
 Two copies of an unrolled statement that read neighbours, such as x[2*w] and x[2*w + 1], load the

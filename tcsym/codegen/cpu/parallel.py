@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions on threads: each is a function of its own, run by tasks if the work is worth it.
 
 `taskN(data, arena, lower, upper)` unpacks what the body needs from `data` and calls `taskN.body`,
@@ -58,8 +59,7 @@ class Tasks(Struct, frozen=True):
         call = launch_call(context.module, arguments, self.min_work, is_uneven(loop))
         context.function.do(call)
         context.registers.forget()
-        for buffer in context.buffers:
-            context.note_store(buffer)
+        context.note_stores()
 
 
 def is_uneven(loop: Loop) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads of elements of one vector in the frame -> the instruction that permutes its lanes."""
 
 from __future__ import annotations

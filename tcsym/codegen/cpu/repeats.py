@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lanes at places that are known while code is made -> one element, or a run of memory shuffled.
 
 `X[i/3]` along i, as nearest neighbours read it, gives each element to three lanes: gathered, it

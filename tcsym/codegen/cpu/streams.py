@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that bypass the caches: what makes them visible at the end of a function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TransposeBlock -> a square block moved through registers.
 
 Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of vectors: lanes side by side, apart or in turns, and in another order.
 
 A statement works in shuffled order if what it writes is kept so (`lane_order`), or if its value is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that fill every element between a vector's lanes -> whole vectors, side by side.
 
 Y(i,0), Y(i,1), Y(i,2) in one vector loop: pixels, complex numbers. Each alone is a store for every

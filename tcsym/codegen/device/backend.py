@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Target that is a device -> what shared code generation asks of it, and where its code goes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel for a device -> C++ for people to read: grids as functions, and the host's launches.
 
 It is told of the loop IR alone, and nothing compiles it. Subscripts are those of arrays of several

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped kernel -> a stage behind it as text: of the host's half, or of the device's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What differs between devices: how threads begin, wait, exchange values, copy and multiply.
 
 `Instructions` is the table; code for regions asks nothing else of a device. The twin has a function

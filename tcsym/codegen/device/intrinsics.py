@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What threads of a device do beside loads, stores and arithmetic."""
 
 from __future__ import annotations
@@ -108,14 +109,20 @@ def _loaded(context: Context, buffer: str, places: list[Address]) -> list[Val]:
 
 
 def _other(code: Code, v: Shuffle, lane: Val) -> Val:
+    """The lane from which one takes: its own where there is none in that direction.
+
+    Devices count lanes modulo their number, so that they may not be given another.
+    """
     step = constant(v.lanes, "i64")
     match v.direction:
         case "across":
             return code.binary("xor", lane, step)
         case "up":
-            return code.binary("sub", lane, step)
+            other = code.binary("sub", lane, step)
+            return code.select(code.compare("icmp sge", lane, step), other, lane)
         case "down":
-            return code.binary("add", lane, step)
+            other = code.binary("add", lane, step)
+            return code.select(code.compare("icmp slt", other, constant(WARP, "i64")), other, lane)
         case _:
             assert_never(v.direction)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grids: the body of a region becomes a function of one thread, launched for all of them.
 
 A launch passes words: the address of the word for faults, then the region's numbers, formulas and
@@ -178,7 +179,7 @@ def threads_of(loop: Loop) -> int:
 
 def _bounds(loop: Loop) -> tuple[int, int]:
     """Threads of a block, and blocks that are to have room on a multiprocessor."""
-    return threads_of(loop), STAYING if loop.kind == "grid" else 1
+    return threads_of(loop), STAYING if loop.kind == "grid" else loop.resident
 
 
 def write_body(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of one thread: an element at a time, each at its address."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.memory import load_element, store_element
 from tcsym.codegen.scalar.stores import converted, element_of, store_statement, update_statement
-from tcsym.codegen.scalar.values import Val
+from tcsym.codegen.scalar.values import Val, bits_of
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, var
 from tcsym.index.values import substitute
@@ -64,16 +65,15 @@ class ThreadMemory(Struct):
             update_statement(context, n)
 
     def update_at_once(self, context: Context, n: Update) -> None:
-        """Reference: LLVM, `atomicrmw`, which orders zeros by sign, so that no order is seen."""
+        """So that no order of threads is seen. Reference: LLVM, `atomicrmw`."""
         buffer = context.buffers[n.buffer]
         at, term = address(context, buffer, n.subscripts), converted(context, n.value, buffer.dtype)
         self.instructions.touch(context, at.pointer, buffer, 2, self.line)
-        op: str = n.op
-        if op != "add" and buffer.dtype.is_float:
-            op = {"min": "fminimum", "max": "fmaximum"}[op]
-        elif op != "add" and not buffer.dtype.is_signed:
-            op = f"u{op}"
-        context.function.result(f"atomicrmw {op} ptr {at.pointer}, {term.typed} {_ANY_ORDER}")
+        if n.op != "add" and buffer.dtype.is_float:
+            _exchange(context, at.pointer, {"min": "minimum", "max": "maximum"}[n.op], term)
+        else:
+            op = n.op if n.op == "add" or buffer.dtype.is_signed else f"u{n.op}"
+            context.function.result(f"atomicrmw {op} ptr {at.pointer}, {term.typed} {_ANY_ORDER}")
         context.note_store(n.buffer)
 
     def block(self, context: Context, body: tuple[Node, ...]) -> None:
@@ -86,6 +86,27 @@ class ThreadMemory(Struct):
     def _note(self, context: Context, at: Address, buffer: Buffer, use: int) -> None:
         if buffer.space not in ("register", "stack"):
             self.instructions.touch(context, at.pointer, buffer, use, self.line)
+
+
+def _exchange(context: Context, pointer: str, extreme: str, term: Val) -> None:
+    """What is there becomes the least or greatest of it and a number, NaN where one is; zeros are
+    ordered by sign. (`atomicrmw fmaximum` is of LLVM 21.)"""
+    f, kind = context.function, f"i{bits_of(term.kind)}"
+    again, change, end = (f.new_label(x) for x in ("again", "change", "least"))
+    f.jump(again)
+    with f.scope():
+        f.start_block(again)
+        size = bits_of(term.kind) // 8
+        old = f.result(f"load atomic {kind}, ptr {pointer} {_ANY_ORDER}, align {size}")
+        there = Val(f.result(f"bitcast {kind} {old} to {term.kind}"), term.kind)
+        best = context.code.intrinsic(extreme, there, term)
+        new = f.result(f"bitcast {best.typed} to {kind}")
+        f.branch(f.result(f"icmp eq {kind} {old}, {new}"), end, change)
+        f.start_block(change)
+        exchange = f"cmpxchg ptr {pointer}, {kind} {old}, {kind} {new} {_ANY_ORDER} monotonic"
+        done = f.result(f"extractvalue {{ {kind}, i1 }} {f.result(exchange)}, 1")
+        f.branch(done, end, again)
+    f.start_block(end)
 
 
 def alignment(context: Context, at: Address, buffer: Buffer) -> int:

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's devices: the table of instructions, and how their functions begin.
 
 References: PTX ISA; LLVM, User Guide for NVPTX. Pointers of regions are generic, as the host's are:
-LLVM sees which memory each is of from where it begins, and the instructions say so.
+LLVM sees which memory each is of from where it begins, and the instructions say so. All is written
+as LLVM 20 reads it, which newer ones do, too; what one does not know it makes no error.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from tcsym.codegen.device.launch import SHARED
 from tcsym.codegen.scalar.addresses import address
 from tcsym.codegen.scalar.casts import from_bits, to_bits
 from tcsym.codegen.scalar.context import Context
-from tcsym.codegen.scalar.text import Function, Module
+from tcsym.codegen.scalar.text import N_WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.ir.device import WARP, LoadMatrices
 from tcsym.ir.loops import Buffer
@@ -36,18 +38,21 @@ class OfNvptx:
         words = [word.replace("ptr", "ptr addrspace(1)") for word in words]
         kinds = [word.removesuffix(" readonly").removesuffix(" noalias") for word in words]
         given = ", ".join(f"{word} %w{k}" for k, word in enumerate(words))
-        head = f"define ptx_kernel void @{name}({given}) #0"
-        bounds = f'"nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}"'
-        f = Function(module, f"{head} {bounds}")
+        f = Function(module, f"define ptx_kernel void @{name}({given}) #0")
         told = [generic(f, kind, f"%w{k}") for k, kind in enumerate(kinds)]
         own = [generic(f, "ptr addrspace(3)", f"@{SHARED}")]
         own += [f"i64 {_special(f, register)}" for register in ("ctaid", "tid")]
         f.do(f"call void @{name}.body({', '.join([told[0], *own, 'ptr null', *told[1:]])})")
         f.do("ret void")
         f.finish()
+        bounds = f'!"maxntidx", i32 {threads}, !"minctasm", i32 {resident}'
+        k = N_WEIGHTS + list(module.parts).index(name)
+        module.functions.append(
+            f"!nvvm.annotations = !{{!{k}}}\n!{k} = !{{ptr @{name}, {bounds}}}\n"
+        )
 
     def barrier(self, context: Context) -> None:
-        _do(context, "barrier.cta.sync.aligned.all", "i32 0")
+        _do(context, "barrier0")
 
     def blocks(self, context: Context) -> Val:
         return Val(_special(context.function, "nctaid"), "i64")
@@ -123,9 +128,9 @@ class OfNvptx:
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         code = context.code
         if held.dtype is DType.FLOAT32:
-            factors = [as_bits(code, x, 32).typed for x in (*held.left, *held.right)]
+            factors = [_short(context.function, x) for x in (*held.left, *held.right)]
         else:
-            short = [to_exact_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
+            short = [to_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
             pairs = [_pair(code, *short[k : k + 2]) for k in range(0, len(short), 2)]
             if held.dtype is DType.FLOAT16:
                 pairs = [code.convert("bitcast", x, "<2 x half>") for x in pairs]
@@ -176,12 +181,10 @@ def _shuffled(context: Context, value: Val, lane: Val) -> Val:
     return Val(context.function.call("i32", "llvm.nvvm.shfl.sync.idx.i32", *given), "i32")
 
 
-def to_exact_bits(code: Code, a: Val, dtype: DType) -> Val:
-    """The 16 bits of a float32 that has a value of the short type: nothing is rounded."""
-    if dtype is not DType.BFLOAT16:
-        return to_bits(code, a, dtype)
-    bits = code.convert("bitcast", a, "i32")
-    return code.convert("trunc", code.binary("lshr", bits, constant(16, "i32")), "i16")
+def _short(f: Function, value: Val) -> str:
+    """float32 -> tf32, to nearest: what `mma` is given as it is, it would round toward zero."""
+    f.module.declare("i32", "llvm.nvvm.f2tf32.rna", "float")
+    return f"i32 {f.pure(f'call i32 @llvm.nvvm.f2tf32.rna({value.typed})')}"
 
 
 def _elements(code: Code, word: Val, dtype: DType) -> list[Val]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX -> machine code of a device and its text, and what each function needs, by NVIDIA's tools.
 
 It is looked for on the path, and in the package `nvidia-cuda-nvcc`. Nothing needs it: drivers

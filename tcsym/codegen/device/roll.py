@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of a device -> the same with loops in place of copies, for the host.
 
 A device keeps in registers what copies of a body tell apart; on the host that is memory of a

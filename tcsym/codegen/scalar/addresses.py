@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffer and subscripts -> address of a scalar or of lanes.
 
 An address is a scalar base plus a stride between lanes: 0 (one element for all lanes), 1

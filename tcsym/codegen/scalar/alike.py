@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loop -> the function it is an instance of, and the values of the function's parameters.
 
 Loops are alike if they differ in names of variables and buffers, in strides, in bounds that do not
@@ -39,6 +40,7 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
+    allocated,
 )
 from tcsym.ir.traverse import map_value, subvalues, walk
 
@@ -79,7 +81,7 @@ class Alike(Parameters):
     def function(self, name: str, body: Node) -> Function:
         buffers = tuple(self.buffers.values())
         for b in buffers:
-            body = Allocate(b.name, body) if b.space in LOCAL else body
+            body = allocated(b.name, body) if b.space in LOCAL else body
         arguments = tuple(b.name for b in buffers if b.space not in LOCAL)
         sizes = tuple(self.numbers.values())
         return Function(Kernel(name, sizes, arguments, buffers, body), tuple(self.outer.values()))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The language's arithmetic on values in registers (LANGUAGE B7-B9, E2).
 
 Integers wrap; `/` and `%` round down and give 0 for a zero divisor; no operation traps. Minima and

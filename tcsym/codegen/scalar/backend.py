@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What code needs of a target beyond what all targets share: memory, launches, own instructions.
 
 Shared code calls these; what implements them (`tcsym.codegen.cpu`) may use all of shared code.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Branches: statements, values that depend on one, and run-time checks."""
 
 from __future__ import annotations

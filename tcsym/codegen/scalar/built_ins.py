@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The 64 built-in functions (LANGUAGE A18): name -> instruction, vector code or library function.
 
 In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function of the C

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TransposeBlock -> loops over its elements, for where it cannot be moved as a block."""
 
 from __future__ import annotations

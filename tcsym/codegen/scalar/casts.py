@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversions between element types (LANGUAGE B8, E3), and between registers and memory.
 
 Half and bfloat16 live in registers as float32; `rounded` makes such a float representable. Half
@@ -105,6 +106,8 @@ def _shortened(code: Code, a: Val, signed: bool) -> Val:
 
 # ---- half and bfloat16
 
+_SHORT = {DType.FLOAT16: "half", DType.BFLOAT16: "bfloat"}
+
 
 def rounded(code: Code, a: Val, target: DType) -> Val:
     """A float32 rounded to half or bfloat16, as a float32."""
@@ -113,21 +116,18 @@ def rounded(code: Code, a: Val, target: DType) -> Val:
 
 def to_bits(code: Code, a: Val, target: DType) -> Val:
     """The 16 bits of a float32 as half or bfloat16."""
-    if target is DType.BFLOAT16:
-        return _to_bfloat(code, a)
-    if code.machine.has_halves:
-        half = code.convert("fptrunc", a, "half")
-        return code.convert("bitcast", half, "i16")
-    return _to_half(code, a)
+    if target in code.machine.converts:
+        return code.convert("bitcast", code.convert("fptrunc", a, _SHORT[target]), "i16")
+    return _to_bfloat(code, a) if target is DType.BFLOAT16 else _to_half(code, a)
 
 
 def from_bits(code: Code, a: Val, source: DType) -> Val:
     """float32 of 16 bits that are a half or bfloat16."""
+    if source in code.machine.converts:
+        return code.convert("fpext", code.convert("bitcast", a, _SHORT[source]), "float")
     if source is DType.BFLOAT16:
         wide = code.convert("zext", a, "i32")
         return code.convert("bitcast", code.binary("shl", wide, constant(16, "i32")), "float")
-    if code.machine.has_halves:
-        return code.convert("fpext", code.convert("bitcast", a, "half"), "float")
     return _from_half(code, a)
 
 

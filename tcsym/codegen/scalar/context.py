@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
 
 Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64
@@ -7,7 +8,7 @@ of the innermost vector loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -26,10 +27,13 @@ from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
 from tcsym.ir.device import BeginCopy, LoadMatrices, MatrixMultiply
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
 from tcsym.ir.regions import Host
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import value_children, walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
 from tcsym.sizes.multiples import Multiples, multiples_in
 from tcsym.target.machine import Machine
+
+Question = Callable[["Context", Value], bool]  # that `Context.holds_inside` asks
+_ANY = ""  # in `Context.stores`, of stores into whichever buffer
 
 
 class Bound(NamedTuple):
@@ -122,6 +126,7 @@ class Context(Struct):
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
+    answers: dict[tuple[Question, int], tuple[bool, Value]] = field(default_factory=dict)
     row_groups: dict[int, tuple[Any, Node]] = field(default_factory=dict)
 
     @property
@@ -210,6 +215,19 @@ class Context(Struct):
         yield
         self.body = before
 
+    def holds_inside(self, holds: Question, v: Value) -> bool:
+        """True if it holds for `v` or some value inside; each is asked once."""
+        order, todo = list[Value](), [v]
+        while todo:
+            x = todo.pop()
+            if (holds, id(x)) not in self.answers:
+                order.append(x)
+                todo += value_children(x)
+        for x in reversed(order):  # those inside first
+            inside = any(self.answers[holds, id(c)][0] for c in value_children(x))
+            self.answers[holds, id(x)] = (inside or holds(self, x), x)
+        return self.answers[holds, id(v)][0]
+
     def nowhere(self) -> str:
         """Address of zeros in the frame, for lanes that must not read."""
         if not self.zeros:
@@ -223,10 +241,15 @@ class Context(Struct):
 
     def memory_state(self, buffer: str) -> str:
         """Differs whenever the buffer may have been written in between."""
-        return f" ; {buffer} {self.stores.get(buffer, 0)} {self.epoch}"
+        stores = self.stores.get(buffer, 0) + self.stores.get(_ANY, 0)
+        return f" ; {buffer} {stores} {self.epoch}"
 
     def note_store(self, buffer: str) -> None:
         self.stores[buffer] = self.stores.get(buffer, 0) + 1
+
+    def note_stores(self) -> None:
+        """Tasks may have stored into any buffer."""
+        self.note_store(_ANY)
 
     def forget_loads(self) -> None:
         """At a loop's entry and exit: loads before it do not stand for loads after it."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements of the loop IR -> basic blocks: stores, loops, branches, allocations."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from tcsym.codegen.scalar.branches import in_blocks
+from tcsym.codegen.scalar.branches import fail_if, in_blocks
 from tcsym.codegen.scalar.casts import element_kind
 from tcsym.codegen.scalar.context import Bound, Context, Lanes
 from tcsym.codegen.scalar.expressions import value
@@ -31,7 +32,7 @@ from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.scalar.reads import verify_place
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.frontend.program import Const, Expr, Read, Select, dtype_of, far_end
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -44,9 +45,11 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
+from tcsym.ir.compiled import Fault
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     LAUNCHED,
+    MOST_VALUE,
     Allocate,
     Block,
     Branch,
@@ -61,7 +64,8 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import sizes_in
-from tcsym.ir.traverse import substitute_node, walk
+from tcsym.ir.traverse import loads, substitute_node, walk
+from tcsym.ir.value_range import known_range
 from tcsym.sizes.context import interval
 
 THREAD = "device.thread"  # of a block: its number
@@ -75,6 +79,8 @@ def statement(context: Context, n: Node) -> None:
             context.memory.assign(context, n)
         case Verify(Read() as r, _) if context.lanes is None:
             verify_place(context, r, value)
+        case Verify(Select(c, Read() as r, Const()), _) if context.lanes is None:
+            in_blocks(context, value(context, c), [lambda: verify_place(context, r, value)])
         case Verify(v, _):
             value(context, v)
         case Loop():
@@ -83,8 +89,8 @@ def statement(context: Context, n: Node) -> None:
             _branch(context, c, then, orelse)
         case Block(body):
             context.memory.block(context, body)
-        case Allocate(name, body):
-            _allocate(context, context.buffers[name], body)
+        case Allocate(names, body):
+            _allocate(context, [context.buffers[name] for name in names], body)
         case Prefetch() | TransposeBlock() | DeviceNode():
             context.backend.intrinsics.perform(context, n)
         case _:
@@ -187,10 +193,22 @@ def _vector_loop(context: Context, loop: Loop) -> None:
 def _read_scalar(context: Context, loop: Loop, read: Value) -> None:
     """The one iteration for which the variable has that value."""
     with context.in_lanes(None):
-        given = value(context, read)
+        given = _in_range(context, loop, read, value(context, read))
     starts_at(context, loop.variable, loop.lower)
     with context.bound(loop.variable, Bound(given.text, 0, len(context.function.loops))):
         statement(context, loop.body)
+
+
+def _in_range(context: Context, loop: Loop, read: Value, given: Val) -> Val:
+    """The value, or 0 behind a fault if it is far from all that there may be."""
+    most, known = -(loop.lower.as_int() or -MOST_VALUE), known_range(read)
+    if most >= MOST_VALUE or (known is not None and -most <= known[0] and known[1] <= most):
+        return given
+    code, source = context.code, loads(read)[0]
+    shifted = code.binary("add", given, constant(most, "i64"))
+    bad = code.compare("icmp ugt", shifted, constant(2 * most, "i64"))
+    fail_if(context, bad, Fault("bounds", far_end(source.tensor), source.span))
+    return code.select(bad, constant(0, "i64"), given)
 
 
 def _single(context: Context, loop: Loop) -> None:
@@ -351,20 +369,22 @@ def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
 # ---- memory
 
 
-def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
-    before = context.pointers.get(buffer.name)
-    if buffer.space in ("arena", "shared"):
-        with context.function.at(0):  # in front of all loops, as addresses may be
-            offset = as_val(number(context, context.storage.offsets[buffer.name]))
-            place = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
-            context.pointers[buffer.name] = context.function.pure(place)
-    else:
-        context.pointers[buffer.name] = _frame(context, buffer)
+def _allocate(context: Context, buffers: list[Buffer], body: Node) -> None:
+    before = {b.name: context.pointers.get(b.name) for b in buffers}
+    for buffer in buffers:
+        if buffer.space in ("arena", "shared"):
+            with context.function.at(0):  # in front of all loops, as addresses may be
+                offset = as_val(number(context, context.storage.offsets[buffer.name]))
+                start = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
+                context.pointers[buffer.name] = context.function.pure(start)
+        else:
+            context.pointers[buffer.name] = _frame(context, buffer)
     statement(context, body)
-    if before is None:
-        del context.pointers[buffer.name]
-    else:
-        context.pointers[buffer.name] = before
+    for name, place in before.items():
+        if place is None:
+            del context.pointers[name]
+        else:
+            context.pointers[name] = place
 
 
 def _frame(context: Context, buffer: Buffer) -> str:

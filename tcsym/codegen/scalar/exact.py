@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact integers in subscripts: int64 arithmetic whose overflow is a fault (LANGUAGE E4).
 
 What is found in a tensor of at most 32 bits is far from overflow after a step or two: there nothing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of the loop IR -> registers.
 
 Arms of `?:`, `&&` and `||` that load or check anything run only where they are wanted: behind a
@@ -28,6 +29,7 @@ from tcsym.codegen.scalar.index_code import (
 from tcsym.codegen.scalar.powers import power
 from tcsym.codegen.scalar.reads import read
 from tcsym.codegen.scalar.values import Val, bits_of, constant, register_kind
+from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -40,10 +42,11 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index.expr import Index, condition_variables
+from tcsym.index.expr import Condition, Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value, value_dtype
 from tcsym.ir.traverse import subvalues
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 
@@ -69,20 +72,31 @@ def _value(context: Context, v: Value) -> Val:
             return code.not_(inner) if op == "not" else negate(code, inner, dtype)
         case Binary():
             return _binary(context, v)
-        case Compare(op, a, b):
-            left, right = value(context, a), value(context, b)
-            return compare(code, op, left, right, value_dtype(a), value_dtype(b))
+        case Compare():
+            return _compare(context, v)
         case Select():
             return _select(context, v)
         case Call():
             return _call(context, v)
         case Holds(c):
-            held = condition(context, c)
-            return constant(held, "i1") if isinstance(held, bool) else held
+            return _held(context, c)
         case HorizontalReduce() | Shuffle():
             return _of_lanes(context, v)
         case _:
             assert_never(v)
+
+
+def _compare(context: Context, v: Compare) -> Val:
+    exact = as_condition(v)
+    if exact is not None:
+        return _held(context, exact)
+    left, right = value(context, v.left), value(context, v.right)
+    return compare(context.code, v.op, left, right, value_dtype(v.left), value_dtype(v.right))
+
+
+def _held(context: Context, c: Condition) -> Val:
+    held = condition(context, c)
+    return constant(held, "i1") if isinstance(held, bool) else held
 
 
 def _index_value(context: Context, i: Index, dtype: DType) -> Val:
@@ -230,22 +244,23 @@ def _all_of(conditions: list[Expr]) -> Expr:
 
 
 def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Binary) and condition.op == "and":
-        return [*_conjuncts(condition.left), *_conjuncts(condition.right)]
-    return [condition]
+    return list(leaves(condition, _both_sides))
+
+
+def _both_sides(e: Expr) -> tuple[Expr, ...]:
+    return (e.left, e.right) if isinstance(e, Binary) and e.op == "and" else ()
 
 
 def _must_guard(context: Context, v: Value) -> bool:
     """True if evaluating `v` where it is not wanted could touch memory or fail a check."""
-    for x in subvalues(v):
-        if isinstance(x, Read):
-            if context.buffers[x.tensor].space != "register" or x.unwritten is not None:
-                return True
-            if any(x.checked):
-                return True
-        elif isinstance(x, Binary | Cast) and x.exact:
-            return True
-    return False
+    return context.holds_inside(_may_touch_or_fail, v)
+
+
+def _may_touch_or_fail(context: Context, v: Value) -> bool:
+    if isinstance(v, Read):
+        is_register = context.buffers[v.tensor].space == "register"
+        return not is_register or v.unwritten is not None or any(v.checked)
+    return isinstance(v, Binary | Cast) and v.exact
 
 
 def _varies(context: Context, v: Value) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The least or greatest of several values, NaN where one is NaN (LANGUAGE B9).
 
 x86's instruction gives its second operand where either is NaN. So the first value keeps its NaN

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers with operators, so that the mathematics of the built-ins reads as formulas.
 
 A `Num` is a scalar or vector being computed (float, double, or integer bits); Python numbers in

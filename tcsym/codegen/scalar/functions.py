@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared loops: the functions, and the calls in their place."""
 
 from __future__ import annotations

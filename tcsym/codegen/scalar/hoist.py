@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which values can be computed in front of a loop instead of in each iteration.
 
 A value may move out of loops that change none of its variables and write none of its buffers. A
@@ -25,7 +26,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value
-from tcsym.ir.traverse import subvalues, value_children
+from tcsym.ir.traverse import value_children
 
 FIXED = 1 << 30  # the depth of what must stay
 # Functions that `library.or_library` has a part in; the others have no branches.
@@ -68,7 +69,7 @@ def _depth_of(context: Context, v: Value) -> int:
         case Binary():
             return _spine_depth(context, v)
         case Cast() | Unary() | Compare() | Select() | Call():
-            if _needs_blocks(v) or (isinstance(v, Cast) and v.exact):
+            if _needs_blocks(context, v) or (isinstance(v, Cast) and v.exact):
                 return FIXED
             return max(_depth(context, x) for x in value_children(v))
         case _:
@@ -83,23 +84,27 @@ def _spine_depth(context: Context, v: Binary) -> int:
         spine.append(spine[-1].left)
     depth = _depth(context, spine[-1].left)
     for node in reversed(spine):
-        fixed = node.exact or (node.op in ("and", "or") and _loads_or_fails(node.right))
-        fixed = fixed or (node.op == "mod" and node.dtype.is_float)
+        stops = node.op in ("and", "or") and context.holds_inside(_loads_or_fails, node.right)
+        fixed = node.exact or stops or (node.op == "mod" and node.dtype.is_float)
         depth = FIXED if fixed else max(depth, _depth(context, node.right))
         context.depths[(id(node), f.loops[-1].number, f.certain, context.mask)] = (depth, node)
     return depth
 
 
-def _loads_or_fails(v: Value) -> bool:
+def _loads_or_fails(context: Context, v: Value) -> bool:
     """What `&&` and `||` may have to branch around."""
-    return any(isinstance(x, Read) or getattr(x, "exact", False) for x in subvalues(v))
+    return isinstance(v, Read) or getattr(v, "exact", False)
 
 
-def _needs_blocks(v: Value) -> bool:
+def _is_read(context: Context, v: Value) -> bool:
+    return isinstance(v, Read)
+
+
+def _needs_blocks(context: Context, v: Value) -> bool:
     """True if the code of `v`, no operator, may have branches, which cannot move."""
     match v:
         case Select():
-            return not v.eager and any(isinstance(x, Read) for x in subvalues(v))
+            return not v.eager and context.holds_inside(_is_read, v)
         case Call(function, _):
             return function in _BRANCHING
         case _:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions and conditions -> i64 arithmetic, scalar or one value a lane.
 
 A `Number` is a Python int where the value is known (unrolled variables), else a register. Sums are
@@ -13,7 +14,7 @@ from typing import assert_never
 from tcsym.codegen.scalar.arithmetic import floor_divide, floor_modulo
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.least import least
-from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.codegen.scalar.values import Code, Val, bits_of, constant
 from tcsym.index.expr import (
     All,
     Any_,
@@ -228,6 +229,8 @@ def _condition(context: Context, c: Condition) -> bool | Val:
                 return _lanes_at_least_zero(context, i)
             return _related(context, i, "sge")
         case IsZero(i):
+            if context.lane_variable in i.variables():
+                return _lanes_related(context, i, "eq")
             return _related(context, i, "eq")
         case Not(inner):
             held = condition(context, inner)
@@ -253,12 +256,15 @@ def _connected(context: Context, conditions: tuple[Condition, ...], every: bool)
 
 
 def _related(context: Context, i: Index, relation: str) -> bool | Val:
-    """Compare the positive part with the negative one, which cannot overflow by subtraction."""
-    left = linear(context, tuple(t for t in i.terms if t[1] > 0), max(i.constant, 0))
+    """Compare the positive part with the negative one, which cannot overflow by subtraction; that
+    a >= b + 1 is a > b."""
+    strict = relation == "sge" and i.constant == -1
+    apart, relation = (0, "sgt") if strict else (i.constant, relation)
+    left = linear(context, tuple(t for t in i.terms if t[1] > 0), max(apart, 0))
     negative = tuple((a, -c) for a, c in i.terms if c < 0)
-    right = linear(context, negative, max(-i.constant, 0))
+    right = linear(context, negative, max(-apart, 0))
     if isinstance(left, int) and isinstance(right, int):
-        return left >= right if relation == "sge" else left == right
+        return left == right if relation == "eq" else left - strict >= right
     return context.code.compare(f"icmp {relation}", *alike(context.code, left, right))
 
 
@@ -317,9 +323,35 @@ def _lanes_at_least_zero(context: Context, i: Index) -> bool | Val:
     rest = tuple(t for t in i.terms if t[0] != lane)
     step = next((c for a, c in i.terms if a == lane), 0)
     if abs(step) != 1 or any(lane in atom_variables(a) for a, _ in rest):
-        return _related(context, i, "sge")
+        return _lanes_related(context, i, "sge")
     if step < 0:  # lane < base + 1
         return lanes_below(context, linear(context, rest, i.constant + 1))
     negated = tuple((a, -c) for a, c in rest)  # not lane < -base
     below = lanes_below(context, linear(context, negated, -i.constant))
     return not below if isinstance(below, bool) else context.code.not_(below)
+
+
+_FAR = 1 << 30
+
+
+def _lanes_related(context: Context, i: Index, relation: str) -> bool | Val:
+    """base + step * lane >= 0, or == 0, in lanes of 32 bits: where the base is far from 0, no lane
+    makes a difference, so that it may as well be nearer."""
+    lane, code = context.lane_variable, context.code
+    rest = tuple(t for t in i.terms if t[0] != lane)
+    step = next((c for a, c in i.terms if a == lane), 0)
+    moves = any(lane in atom_variables(a) for a, _ in rest)
+    if moves or abs(step) * context.width >= _FAR:
+        return _related(context, i, relation)
+    base = linear(context, rest, i.constant)
+    near = as_val(smallest(code, smallest(code, base, -_FAR, "smax"), _FAR))
+    if bits_of(near.kind) > 32:
+        near = (
+            constant(int(near.text), "i32")
+            if near.is_constant
+            else code.convert("trunc", near, "i32")
+        )
+    numbers = code.lane_numbers(context.width, "i32")
+    along = code.binary("mul", numbers, constant(step, "i32")) if step != 1 else numbers
+    total = code.binary("add", near, along)
+    return code.compare(f"icmp {relation}", total, constant(0, "i32"))

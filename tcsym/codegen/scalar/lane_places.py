@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lanes at places that are known while code is made, and quotients that are one for all of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Angles of any size -> what is left of them beyond whole quarters of the circle.
 
 As M. H. Payne and R. N. Hanek, Radian Reduction for Trigonometric Functions (1983): of the product

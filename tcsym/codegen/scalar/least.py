@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Least values of index expressions: which divisions need no rounding down.
 
 Program sizes are not negative, a loop's variable is not below its lower bound. Strides may be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions that are called lane by lane: the C library's, or our own, written into the module.
 
 A target without a C library has our own for what vector code leaves to it: angles and quotients of

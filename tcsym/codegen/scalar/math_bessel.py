@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bessel functions J and Y of orders 0 and 1, of float64, as straight vector code.
 
 Below 6 polynomials in x^2: of J without its zeros, which are factors, and of Y without its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single-precision elementary functions as straight vector code.
 
 The common ones stay in single precision; their largest error was measured over every bit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Double-precision elementary functions as straight vector code.
 
 Used for float64 itself (exp, log, tanh) and, where single precision would be delicate, for float32:

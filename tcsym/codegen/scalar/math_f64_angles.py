@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arc functions, lengths and hyperbolic functions of float64 as straight vector code.
 
 Coefficients: tools/fit_polynomials.py.

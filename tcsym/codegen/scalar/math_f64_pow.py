@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pow` and `cbrt` of float64.
 
 `pow` takes the logarithm as a sum of two numbers, its multiple, the exponential of that. The

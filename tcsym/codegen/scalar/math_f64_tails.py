@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The complement of the error function and what follows from it, of float64, as vector code.
 
 erfc(x) is exp(-x^2) times a function that changes little: a polynomial in (x - 2)/(x + 2) over

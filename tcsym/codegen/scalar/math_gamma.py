@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gamma function and its logarithm, of float64, as straight vector code.
 
 From 3/2 to 5/2 a polynomial; below 8 as many factors lead there (Abramowitz and Stegun 6.1.16);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions computed in double precision for float32 and float64, as straight vector code.
 
 Relative errors are a few ulp over the whole range, unless it says otherwise where one is defined.

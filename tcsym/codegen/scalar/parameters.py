@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index expressions of a loop -> the same over parameters, numbered in the order of their use.
 
 What is known outside the kernel's loops becomes a parameter; sums and products are put in an order

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pow` with an exponent that few products, a quotient or a root serve; each within 1.5 ulp."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quotients and remainders of a loop's counter -> counters beside it: additions, no divisions.
 
 Loops that threads share are one loop (`schedule/order/coalesce.py`), of whose counter the loops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads of the kernel's values, with the checks they ask for (LANGUAGE B3, B4, B6).
 
 A read touches no memory that its executed points do not: inactive lanes are masked, an element for
@@ -15,11 +16,13 @@ from tcsym.codegen.scalar.branches import choose, fail_if, record
 from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import alike, condition, number
+from tcsym.codegen.scalar.positions import condition_at
 from tcsym.codegen.scalar.values import Val, constant
-from tcsym.frontend.program import Expr, Read, children, dtype_of
-from tcsym.index.expr import Index
+from tcsym.frontend.program import Expr, Read, children, dtype_of, position_name
+from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Buffer
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 Evaluate = Callable[[Context, Expr], Val]
@@ -32,10 +35,10 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
         return own
     buffer = context.buffers[r.tensor]
     subscripts = _subscripts(context, r, evaluate)
-    if r.unwritten is not None:
-        _check_written(context, r)
     fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
     inside = _inside(context, buffer, r, subscripts)
+    if r.unwritten is not None:
+        _check_written(context, r, subscripts, inside)
     at = address(context, buffer, subscripts)
     element = (
         _uniform(context, at, buffer, inside, fault, _names(r))
@@ -50,9 +53,10 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
 def verify_place(context: Context, r: Read, evaluate: Evaluate) -> None:
     """Only the checks of a read outside of vectors: its element is not touched."""
     buffer = context.buffers[r.tensor]
-    inside = _inside(context, buffer, r, _subscripts(context, r, evaluate))
+    subscripts = _subscripts(context, r, evaluate)
+    inside = _inside(context, buffer, r, subscripts)
     if r.unwritten is not None:
-        _check_written(context, r)
+        _check_written(context, r, subscripts, inside)
     if inside is not None:
         fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
         fail_if(context, context.code.not_(inside), fault)
@@ -89,21 +93,27 @@ def _names(r: Read) -> frozenset[str]:
 
 
 def _reads_below(e: Expr) -> list[Read]:
-    if isinstance(e, Read):
-        return [e]
-    return [r for c in children(e) for r in _reads_below(c)]
+    found = leaves(e, lambda x: () if isinstance(x, Read) else children(x))
+    return [x for x in found if isinstance(x, Read)]
 
 
 # ---- checks
 
 
-def _check_written(context: Context, r: Read) -> None:
+def _check_written(
+    context: Context, r: Read, subscripts: tuple[Index | Val, ...], inside: Val | None
+) -> None:
     assert r.unwritten is not None
-    missing = condition(context, r.unwritten)
-    if missing is False:
+    fault = Fault("init", f"`{r.tensor}` is read before it is written here", r.span)
+    known = [s for s in subscripts if isinstance(s, Val)]
+    positions = {position_name(k): s for k, s in enumerate(known)}
+    if not condition_variables(r.unwritten).isdisjoint(positions):
+        missing = condition_at(context, r.unwritten, positions)
+        fail_if(context, context.code.and_(inside, missing) or missing, fault)
         return
-    bad = constant(1, "i1") if missing is True else missing
-    fail_if(context, bad, Fault("init", f"`{r.tensor}` is read before it is written here", r.span))
+    held = condition(context, r.unwritten)
+    if held is not False:
+        fail_if(context, constant(1, "i1") if held is True else held, fault)
 
 
 def _inside(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The function of a region: its parameters, and what is known inside of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What register buffers hold in the block being written: their loads and most stores need no code.
 
 LLVM finds this out too, but each line that it need not read is saved twice. Buffers stay in memory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Remainders of floats, exactly: what is left after whole quotients that one division finds.
 
 A quotient below 2^24 (2^53 for float64) is rounded to an integer at most one too large; its product

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a buffer that a loop reads, a stride apart -> how far each lies from the first of them.
 
 A pointer a row is too many where a window has many: all are moved by every loop around, and some

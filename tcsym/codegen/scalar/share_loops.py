@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel -> its large loops that are alike as functions, each instead of several loops.
 
 So the tiles of several products, and the packing of their operands, are written, optimised and

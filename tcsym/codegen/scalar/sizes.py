@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Code for the sizes that a kernel's body runs with, where it has a view (`tcsym.ir.views`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Store and Update statements.
 
 A product added to a floating element is one fused multiply-add where the target has it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LLVM IR as text: a module, and a function that is being written.
 
 Pure instructions are numbered: the same text within the same dominating scope is written once.
@@ -19,6 +20,7 @@ WEIGHTS = (  # metadata that branches and loads refer to
     '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}\n'
     "!2 = !{i32 1}"
 )
+N_WEIGHTS = 3
 
 
 class OpenLoop(Struct):

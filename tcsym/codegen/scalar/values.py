@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed scalars and vectors in registers, and the elementwise instructions on them.
 
 A `Val` is an LLVM operand with its scalar type and its number of lanes (1: a scalar). Instructions

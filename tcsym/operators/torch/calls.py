@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls whose tensors torch records, transforms, traces or fakes -> those of the operator.
 
 A kernel comes here with every call that its native entry passes on. Plain tensors that only need
@@ -16,7 +17,8 @@ import torch
 from tcsym.operators.called import Called
 from tcsym.operators.shapes import given_sizes
 from tcsym.operators.torch.operator import operator_of
-from tcsym.runtime.arguments import match_arguments, separated
+from tcsym.operators.torch.scalars import as_tensor, fits, is_number
+from tcsym.runtime.arguments import bind, match_arguments, separated, together
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
@@ -57,7 +59,11 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
     wrapped = any(stands_for_another(x, torch) for x in tensors)
     is_operator = wrapped or is_watched() or _is_cast(plan, given)
-    if not (is_operator or is_recorded) or any(x is None for x in arguments):
+    if not (is_operator or is_recorded):
+        return NotImplemented
+    if any(x is None for x in arguments):
+        with torch.no_grad():  # what is wrong with one of them is said before what is not recorded
+            bind(plan, together(plan, given), sizes)
         return NotImplemented
     made = operator_of(kernel)
     kinds = transforms()
@@ -100,6 +106,8 @@ def _tensor(x: Any, p: Parameter) -> Any:
     """An argument as a tensor; None if it cannot be one, or is missing."""
     if isinstance(x, _TENSORS):
         return x
+    if is_number(x) and not (p.rank or p.inout):
+        return as_tensor(x, p.dtype.value) if fits(x, p.dtype.value) else None
     if is_scalar(x) and not (p.rank or p.inout):
         array = scalar_array(x, p.dtype)
         return None if array is None else torch.tensor(x, dtype=getattr(torch, p.dtype.value))

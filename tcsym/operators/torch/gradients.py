@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> the functions of torch that record its calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from operator import itemgetter
+from operator import and_, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -44,12 +45,25 @@ class Recorder:
         needs = tuple([x.requires_grad for x in args[: self.n_inputs]])
         found = self.recorded.get(needs)
         if found is None:
-            made = backward_of(self.kernel, needs, saving=True)
-            again = None if made.saving is self.kernel else self._backward(needs)
-            sized = made.steps or self.kernel.program.free_sizes
-            members = (_sized_members if sized else _members)(self.kernel, made, again)
-            found = self.recorded[needs] = _function(self.kernel, members).apply
+            found = self.recorded[needs] = self._recording(needs)
         return found(*args)
+
+    def _recording(self, needs: tuple[bool, ...]) -> Callable[..., Any]:
+        """What calls in which these inputs need a gradient are recorded by."""
+        needs = tuple(map(and_, needs, self._floating))  # the call refuses others by their types
+        kernel, made = self.kernel, backward_of(self.kernel, needs, saving=True)
+        if made.kernel is None:  # there is nothing to record
+            names = kernel.program.free_sizes
+
+            def unrecorded(*args: Any) -> Any:
+                with torch.no_grad():
+                    return run(kernel, self.n_inputs, args, names)
+
+            return unrecorded
+        again = None if made.saving is kernel else self._backward(needs)
+        sized = made.steps or kernel.program.free_sizes
+        members = (_sized_members if sized else _members)(kernel, made, made.kernel, again)
+        return _function(kernel, members).apply  # type: ignore[no-any-return]
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
@@ -80,13 +94,15 @@ def _function(kernel: Called, members: Mapping[str, Callable[..., Any]]) -> Any:
     return type(kernel.name, (torch.autograd.Function,), made)
 
 
-def _members(kernel: Called, made: Backward, again: Backward | None) -> dict[str, Any]:
+def _members(
+    kernel: Called, made: Backward, gradient: Called, again: Backward | None
+) -> dict[str, Any]:
     """The passes of a call that has no sizes but its inputs'. Small calls cost what these do.
 
     again: for gradients of the gradient, where `made` takes what is no result: that has no history,
     so it is computed again.
     """
-    saving, gradient = made.saving, made.kernel
+    saving = made.saving
     keep = _taking((*made.kept, *(again.kept if again else ())))
     order = _taking(made.order)
     single = len(saving.program.outputs) == 1
@@ -120,7 +136,9 @@ def _members(kernel: Called, made: Backward, again: Backward | None) -> dict[str
     return {"forward": forward, "backward": backward}
 
 
-def _sized_members(kernel: Called, made: Backward, again: Backward | None) -> dict[str, Any]:
+def _sized_members(
+    kernel: Called, made: Backward, _gradient: Called, again: Backward | None
+) -> dict[str, Any]:
     """As `_members`, of a call that has sizes of its own behind its inputs, or keeps steps."""
     program, saving, n = kernel.program, made.saving, len(kernel.program.inputs)
     keep = _taking((*made.kept, *(again.kept if again else ())))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel -> an operator of torch, `torch.ops.tcsym.<name>`, with all that torch asks of one.
 
 Its name ends with a digest of what the kernel was defined from, so that graphs which torch keeps on

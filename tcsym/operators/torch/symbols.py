@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sizes that may be symbols of torch: what a call checks becomes assumptions of its graph."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA devices: their memory, and kernels on them."""

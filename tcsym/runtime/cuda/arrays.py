@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays on devices -> `View`s, and new arrays there in the kind of a call's arguments.
 
 torch's tensors and cupy's arrays are read by their attributes, all others through DLPack or

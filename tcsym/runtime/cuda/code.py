@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiled -> `CudaKernel`: its host half here, its functions on every device that it is called on.
 
 A call enqueues what the kernel does on the caller's stream and returns. It waits for nothing, and

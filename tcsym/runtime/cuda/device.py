@@ -1,4 +1,5 @@
-"""CUDA devices as a `Device`. Nothing of pycuda is loaded before a call needs it."""
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA devices as a `Device`. The driver is not loaded before a call needs it."""
 
 from __future__ import annotations
 

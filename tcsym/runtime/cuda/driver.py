@@ -1,9 +1,11 @@
-"""The driver's functions that pycuda lacks, by ctypes; the driver is found as pycuda finds it.
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's functions that pycuda lacks, by ctypes.
 
 pycuda shows no handles of functions, takes no streams but its own, launches no grids whose blocks
 wait for each other, and knows no graphs; and kernels have to run on the stream of whoever calls. So
 modules are loaded, functions found and launched, numbers and orders put on streams, and captures
-asked about through the driver itself. All else (devices, contexts, memory) is pycuda's.
+asked about through the driver itself. All else (devices, contexts, memory) is what `driver()`
+gives: pycuda, or `libcuda` in its place.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import NamedTuple
 
 from tcsym.errors import TargetError
 from tcsym.runtime.native import native
-from tcsym.target.devices import LIBRARY, driver
+from tcsym.target import libcuda
+from tcsym.target.devices import driver
+from tcsym.target.libcuda import LIBRARY, OUT_OF_MEMORY
 
 _LOG_BYTES = 8192
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
@@ -25,7 +29,6 @@ _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _MOST_SHARED_BYTES = 8
 _DEVICE_ORDINAL = 9
 _NO_TIMING = 2
-OUT_OF_MEMORY = 2
 
 _RELAXED = 2  # CUstreamCaptureMode: calls that no graph could hold are no error
 _CAPTURED = 1  # CUstreamCaptureStatus
@@ -38,7 +41,7 @@ def _library() -> ctypes.CDLL:
     if native.missing_of_driver():
         hint = "renew it"
         raise TargetError("the CUDA driver is older than that of CUDA 12", hint=hint)
-    return ctypes.CDLL(LIBRARY)
+    return libcuda.library()
 
 
 @lru_cache(None)
@@ -52,18 +55,16 @@ def address(name: str) -> int:
 def _call(
     what: str, name: str, *given: object, log: ctypes.Array[ctypes.c_char] | None = None
 ) -> None:
-    """A function of the driver. Numbers fill registers: it takes of them what it needs."""
-    words = [ctypes.c_uint64(x) if isinstance(x, int) else x for x in given]
-    code = getattr(_library(), name)(*words)
+    """A function of the driver."""
+    _library()  # first, for its errors
+    code = libcuda.call(name, *given)
     if code:
         raise driver_error(code, what, log.value.decode(errors="replace").strip() if log else "")
 
 
 def driver_error(code: int, what: str, log: str = "") -> Exception:
     """What the driver's code says, met while doing `what`."""
-    text = ctypes.c_char_p()
-    _library().cuGetErrorString(code, ctypes.byref(text))
-    why = (text.value or b"unknown error").decode()
+    why = libcuda.meaning(code)
     if code == OUT_OF_MEMORY:
         return MemoryError(f"{what}: the CUDA driver says: {why}")
     said = f": {log}" if log else ""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Words in which kernels on a device note the checks that failed -> errors, raised by later calls.
 
 A kernel has returned to its caller when it runs. What it finds (a position outside of a gather's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory for what is done on one stream of a device, used again for what is done there later.
 
 What a stream does happens in order. So memory whose array is gone may be given to the next call on

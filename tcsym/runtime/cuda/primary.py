@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Number of a device -> `Primary`: its primary context, which torch, cupy and jax use, too.
 
 A context that is left current ends the process when pycuda is unloaded. So it is current within

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Blocks of rows of windows -> the same, fetching the next block's image while memory is idle.
 
 Of separable windows, the side across the rows reads the image; the side along them reads what that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that are summed -> the same, fetching what the next sums will read.
 
 A sum ends with work that waits for its lanes, and a row that is read several times misses the

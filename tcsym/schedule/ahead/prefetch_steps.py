@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands streamed as they lie, with steps far apart -> fetched some steps ahead.
 
 A register tile reads a line or two of each step. Steps a page apart are nothing that the

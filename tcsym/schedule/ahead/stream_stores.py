@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of nests larger than the last cache -> stores that bypass the caches, under a condition.
 
 An ordinary store first reads its line from memory and later evicts another line. Where a nest
@@ -40,6 +41,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
@@ -54,7 +56,7 @@ from tcsym.ir.loops import (
     TransposeBlock,
 )
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.access import accesses, linear_coefficient
+from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names

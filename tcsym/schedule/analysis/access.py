@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory accesses of a node and how they move with a loop variable."""
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from math import gcd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, IndexValue, Read
-from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
+from tcsym.frontend.program import Expr, IndexValue, Read, is_position_name
+from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, of_atom, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
@@ -106,33 +108,12 @@ def value_variables(v: Value) -> frozenset[str]:
                     out |= s.variables()
             if x.unwritten is not None:
                 out |= condition_variables(x.unwritten)
-    return frozenset(out)
+    return frozenset(v for v in out if not is_position_name(v))
 
 
 def subscript_variables(subscripts: Subscripts) -> frozenset[str]:
     parts = (s.variables() if isinstance(s, Index) else value_variables(s) for s in subscripts)
     return frozenset[str]().union(*parts)
-
-
-def linear_coefficient(e: Index, variable: str) -> Index | None:
-    """c with e = c * variable + rest, neither c nor rest using it; None if there is none."""
-    total = ZERO
-    for atom, c in e.terms:
-        single = of_atom(atom)
-        if variable not in single.variables():
-            continue
-        if atom == variable:
-            total = total + c
-        elif isinstance(atom, Product) and atom.factors.count(variable) == 1:
-            rest = ONE
-            for f in atom.factors:
-                rest = rest if f == variable else rest * of_atom(f)
-            if variable in rest.variables():
-                return None
-            total = total + rest * c
-        else:
-            return None
-    return total
 
 
 def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:

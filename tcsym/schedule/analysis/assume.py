@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the context says of sizes -> no branch that it decides, no minimum that it knows."""
 
 from __future__ import annotations

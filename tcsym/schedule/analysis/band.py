@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bands of parallel loops around reductions, and the roles their loops play in contractions."""
 
 from __future__ import annotations
@@ -12,16 +13,27 @@ from tcsym.frontend.program import (
     Const,
     IndexValue,
     Read,
+    Select,
     Unary,
 )
 from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.loops import (
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Shuffle,
+    Store,
+    Update,
+    Value,
+)
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables
 from tcsym.schedule.analysis.cost import is_light
 from tcsym.schedule.analysis.loops import chain_of, find_loop, statements_in
+from tcsym.trees import preorder
 
 MOST_OPERATIONS = 6  # of a light term
 
@@ -115,18 +127,25 @@ def _is_light_term(op: str, value: Value) -> bool:
 
 def _operations(v: Value) -> int:
     """How many; too many if one is not light, loads under a condition, or may fault."""
+    return sum(map(_own_operations, preorder(v, _operands)))
+
+
+def _operands(v: Value) -> tuple[Value, ...]:
+    return () if isinstance(v, Read | Select | HorizontalReduce | Shuffle) else value_children(v)
+
+
+def _own_operations(v: Value) -> int:
     match v:
         case Read() | Const() | IndexValue():
             return 0
         case Cast() | Unary() | Compare():
-            own = 1
+            return 1
         case Binary(op):
-            own = 1 if op not in ("div", "mod") else MOST_OPERATIONS + 1
+            return 1 if op not in ("div", "mod") else MOST_OPERATIONS + 1
         case Call(function):
-            own = 1 if is_light(function) else MOST_OPERATIONS + 1
+            return 1 if is_light(function) else MOST_OPERATIONS + 1
         case _:
             return MOST_OPERATIONS + 1
-    return own + sum(map(_operations, value_children(v)))
 
 
 def contraction_roles(kernel: Kernel, band: Band) -> Roles | None:

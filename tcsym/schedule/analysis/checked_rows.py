@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run-time checks of a row's position -> once in front of the loop over its columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mapped loops -> estimated time, in sixteenths of a processor cycle, over sizes.
 
 What is counted are instructions as the emitter makes them: one for a register full of lanes, none
@@ -9,14 +10,20 @@ two or three: it chooses numbers of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from math import prod
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.cost.statements import Copies, function_cycles, is_copied
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, Max, Min, floordiv, index, maximum, minimum
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, relax, trip_bound
 from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
@@ -40,8 +47,8 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children, walk
-from tcsym.schedule.analysis.access import linear_coefficient
 from tcsym.target.machine import Machine
+from tcsym.trees import fold
 from tcsym.types import DType
 
 PER_CYCLE = 16
@@ -52,41 +59,16 @@ _LANE = 40  # of a gather
 _NEAR = 4  # elements between lanes that are loaded in rows
 _DIVISION, _INTEGER_DIVISION, _CONVERSION, _ACROSS = 48, 128, 16, 96
 TRANSPOSED = 6  # an element
-_FUNCTION = 2000  # any other
-_FUNCTIONS = {
-    name: cost
-    for cost, names in (
-        (8, "fabs fmin fmax fma floor ceil trunc round copysign fdim pack"),
-        (64, "fdivide sqrt rsqrt"),
-        (180, "exp exp2 tanh logb"),
-        (600, "log erf sin cos tan exp10 cbrt rcbrt sinpi cospi"),
-        (600, "rhypot norm3d rnorm3d norm4d rnorm4d"),
-        (7000, "erfinv erfcinv normcdfinv"),
-        (8000, "lgamma atan2 y0 y1 tgamma"),
-    )
-    for name in names.split()
-}
+_LANE_BY_LANE = 2000  # a function from here on is called for each lane, of any type
 
 
 def function_cost(name: str) -> int:
-    return _FUNCTIONS.get(name, _FUNCTION)
+    return round(function_cycles(name) * PER_CYCLE)
 
 
 def is_light(function: str) -> bool:
     """An instruction or two."""
     return function_cost(function) <= PLAIN
-
-
-class Copies(Struct, frozen=True):
-    """An unrolled or vector loop around a statement."""
-
-    variable: str
-    count: int
-    are_lanes: bool
-
-    @staticmethod
-    def of(loop: Loop) -> Copies:
-        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
 
 
 class Costs(Struct, frozen=True):
@@ -204,29 +186,33 @@ class _Instructions(Struct, frozen=True):
             return cost + self._access(buffer, n.subscripts, _STORE, used | written)
         v = n.value
         fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
-        cost, used = self._together(value_children(v) if fused else (v,))
+        cost, used = _together(map(self._value, value_children(v) if fused else (v,)))
         used |= written
         cost += PLAIN * self._times(buffer.dtype, used)
         for touch in (PLAIN, _STORE):
             cost += self._access(buffer, n.subscripts, touch, used)
         return cost + (0 if any(x.variable in written for x in self.tile) else _WAIT)
 
-    def _together(self, values: Iterable[Value]) -> tuple[int, frozenset[str]]:
-        parts = [self._value(x) for x in values]
-        return sum(c for c, _ in parts), frozenset[str]().union(*(used for _, used in parts))
-
     def _value(self, v: Value) -> tuple[int, frozenset[str]]:
         """Its cost, and the variables on which it depends. Nothing for what was computed before."""
-        if v in self.seen:
-            return 0, self.seen[v]
+        return fold(v, self._below, self._of_parts)
+
+    def _below(self, v: Value) -> tuple[Value, ...]:
         if isinstance(v, Shuffle):
             raise not_on_a_cpu(v)
+        return () if v in self.seen or isinstance(v, HorizontalReduce) else value_children(v)
+
+    def _of_parts(
+        self, v: Value, parts: Sequence[tuple[int, frozenset[str]]]
+    ) -> tuple[int, frozenset[str]]:
+        if v in self.seen:
+            return 0, self.seen[v]
         if isinstance(v, HorizontalReduce):
             lanes = Copies(v.variable, v.width, True)
             inside = replace(self, tile=(*self.tile, lanes))
             cost, used = inside._value(v.value)
             return cost + _ACROSS * self._times(v.dtype, used - {v.variable}), used
-        cost, used = self._together(value_children(v))
+        cost, used = _together(parts)
         match v:
             case IndexValue(i):
                 used |= i.variables()
@@ -242,7 +228,8 @@ class _Instructions(Struct, frozen=True):
             cost += self._access(self.costs.buffers[v.tensor], subscripts, PLAIN, used)
             return cost + PLAIN * sum(v.checked) * self._times(DType.INT64, used), used
         weight = 0 if isinstance(v, Const | Holds) else self._weight(v)
-        return cost + weight * self._times(value_dtype(v), used), used
+        dtype = DType.INT32 if isinstance(v, IndexValue) else value_dtype(v)
+        return cost + weight * self._times(dtype, used), used
 
     def _weight(self, v: Value) -> int:
         """Of one instruction; a division of integers, a register's worth of scalar ones."""
@@ -257,7 +244,7 @@ class _Instructions(Struct, frozen=True):
                 return _CONVERSION
             case Call(function):
                 weight = function_cost(function)
-                return weight * wide if PLAIN < weight < _FUNCTION else weight
+                return weight * wide if PLAIN < weight < _LANE_BY_LANE else weight
             case _:
                 return PLAIN
 
@@ -283,12 +270,6 @@ class _Instructions(Struct, frozen=True):
         lanes = max(1, self.costs.vector_bytes // dtype.bytes)
         own = [x for x in self.tile if x.variable in used]
         return prod(-(-x.count // lanes) if x.are_lanes else x.count for x in own)
-
-
-def is_copied(loop: Loop) -> bool:
-    """Its iterations become copies of the same instructions: no other loop is inside."""
-    inside = (x for x, _ in walk(loop) if isinstance(x, Loop))
-    return all(x.kind in ("vector", "unrolled") for x in inside)
 
 
 def _variables(subscripts: Iterable[object]) -> frozenset[str]:
@@ -328,3 +309,8 @@ def _without(total: Index, loops: tuple[Loop, ...], known: frozenset[str]) -> In
 def _increasing(e: Index) -> Index:
     """`e` without what it subtracts: extents are differences."""
     return Index(tuple((atom, c) for atom, c in e.terms if c > 0), max(0, e.constant))
+
+
+def _together(parts: Iterable[tuple[int, frozenset[str]]]) -> tuple[int, frozenset[str]]:
+    parts = tuple(parts)
+    return sum(c for c, _ in parts), frozenset[str]().union(*(used for _, used in parts))

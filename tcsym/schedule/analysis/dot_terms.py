@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of sums -> factors that a dot product of packed elements takes.
 
 bfloat16 in float32 as they are. Integers in int32 by what values they can have: bytes, unsigned by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of a reduction, by operator and element type."""
 
 from __future__ import annotations

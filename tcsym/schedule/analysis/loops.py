@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding and replacing loops by name, and the shapes of nests that schedules ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -21,97 +23,95 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
     Verify,
-    block,
 )
 from tcsym.ir.traverse import walk
+from tcsym.schedule.analysis.blocks import loop_places, position, with_parts
 
 Statement = Store | Update | Verify
 
 
+Way = tuple[Node, ...]
+
+
+def way_to(node: Node, variable: str) -> Way | None:
+    """The nodes around the loop of that name, outermost first, then the loop; None: not there.
+
+    A block keeps which of its nodes has which loop: passes ask for one loop after the other.
+    """
+    match node:
+        case Loop():
+            if node.variable == variable:
+                return (node,)
+            below = way_to(node.body, variable)
+        case Block():
+            child = loop_places(node).get(variable)
+            below = None if child is None else way_to(child, variable)
+        case Branch(_, a, b):
+            below = way_to(a, variable)
+            if below is None and b is not None:
+                below = way_to(b, variable)
+        case Allocate(_, body):
+            below = way_to(body, variable)
+        case _:
+            return None
+    return None if below is None else (node, *below)
+
+
 def find_loop(node: Node, variable: str) -> Loop:
-    todo = [node]  # not by `walk`: passes ask for every loop by name
-    while True:
-        n = todo.pop()
-        match n:
-            case Loop():
-                if n.variable == variable:
-                    return n
-                todo.append(n.body)
-            case Block(body):
-                todo += body
-            case Branch(_, a, b):
-                todo += [a] if b is None else [a, b]
-            case Allocate(_, body):
-                todo.append(body)
-            case _:
-                pass
+    way = way_to(node, variable)
+    assert way is not None and isinstance(way[-1], Loop), variable
+    return way[-1]
 
 
 def replace_loop(node: Node, variable: str, change: Callable[[Loop], Node]) -> Node:
-    """`node` with the loop of that name replaced."""
-    return _replaced(node, variable, change) or node
+    """`node` with the loop of that name replaced; `node` itself if it is not there."""
+    way = way_to(node, variable)
+    if way is None:
+        return node
+    *around, loop = way
+    assert isinstance(loop, Loop)
+    below: Node = loop
+    inner = change(loop)
+    for x in reversed(around):
+        below, inner = x, _with_child(x, below, inner)
+    return inner
 
 
-def _replaced(n: Node, variable: str, change: Callable[[Loop], Node]) -> Node | None:
-    """As `replace_loop`; None if the loop is not in `n`."""
+def _with_child(n: Node, old: Node, new: Node) -> Node:
+    """`n` with another node in the place of one right inside of it."""
     match n:
         case Loop():
-            if n.variable == variable:
-                return change(n)
-            inner = _replaced(n.body, variable, change)
-            return None if inner is None else replace(n, body=inner)
-        case Block(body):
-            for k, x in enumerate(body):
-                inner = _replaced(x, variable, change)
-                if inner is not None:
-                    return block(*body[:k], inner, *body[k + 1 :])
-            return None
+            return replace(n, body=new)
+        case Block():
+            return with_parts(n, {position(n, old): new})
         case Branch(c, a, b):
-            inner = _replaced(a, variable, change)
-            if inner is not None:
-                return Branch(c, inner, b)
-            inner = None if b is None else _replaced(b, variable, change)
-            return None if inner is None else Branch(c, a, inner)
-        case Allocate(name, body):
-            inner = _replaced(body, variable, change)
-            return None if inner is None else Allocate(name, inner)
+            return Branch(c, new, b) if a is old else Branch(c, a, new)
+        case Allocate(name, _):
+            return Allocate(name, new)
         case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
-            return None
+            raise AssertionError(n)
         case _:
             assert_never(n)
 
 
 def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
     """Loops of `node` around the loop of that name, outermost first."""
-    return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
+    way = way_to(node, variable)
+    assert way is not None, variable
+    return tuple([x for x in way[:-1] if isinstance(x, Loop)])
 
 
 def conditions_around(node: Node, variable: str) -> tuple[Condition, ...]:
     """The conditions of `node` under which the loop of that name is reached; it is there."""
-    return next(_conditions(node, variable))
-
-
-def _conditions(node: Node, variable: str) -> Iterator[tuple[Condition, ...]]:
-    match node:
-        case Loop() if node.variable == variable:
-            yield ()
-        case Loop() | Allocate():
-            yield from _conditions(node.body, variable)
-        case Block(body):
-            for x in body:
-                yield from _conditions(x, variable)
-        case Branch(c, a, b):
-            yield from ((c, *more) for more in _conditions(a, variable))
-            if b is not None:
-                yield from ((negate(c), *more) for more in _conditions(b, variable))
-        case _:
-            pass
+    way = way_to(node, variable)
+    assert way is not None, variable
+    steps = [(x, y) for x, y in pairwise(way) if isinstance(x, Branch)]
+    return tuple([x.condition if x.then is y else negate(x.condition) for x, y in steps])
 
 
 def outermost_loop(node: Node, variable: str) -> Loop:
     """The loop of that name, or the outermost one around it."""
-    around = loops_around(node, variable)
-    return around[0] if around else find_loop(node, variable)
+    return next(iter(loops_around(node, variable)), None) or find_loop(node, variable)
 
 
 def loops_in(node: Node) -> tuple[Loop, ...]:

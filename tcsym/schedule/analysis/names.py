@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fresh names: loop variables and buffers stay unique in a kernel, deterministically."""
 
 from __future__ import annotations
@@ -42,12 +43,11 @@ def replace_private(kernel: Kernel, new: Mapping[str, Iterable[str]]) -> Kernel:
     """What is private to a loop of `new` is private to those that stand in its place."""
 
     def replaced(b: Buffer) -> Buffer:
-        if b.private.isdisjoint(new):
-            return b
         loops = (new.get(v, (v,)) for v in b.private)
         return replace(b, private=frozenset(chain.from_iterable(loops)))
 
-    return replace(kernel, buffers=tuple(map(replaced, kernel.buffers)))
+    buffers = [b if b.private.isdisjoint(new) else replaced(b) for b in kernel.buffers]
+    return replace(kernel, buffers=tuple(buffers))
 
 
 def rename_loops(node: N, new: Mapping[str, str]) -> N:

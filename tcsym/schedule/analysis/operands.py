@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The factors of a contraction's terms that panels can hold: what is worth copying, and how.
 
 A panel holds values, not just elements: a conversion, a guard, or other arithmetic that moves with
@@ -11,17 +12,34 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Unary,
+    dtype_of,
+    rewritten,
+)
 from tcsym.index.expr import ONE, ZERO, Index, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Node, Update, Value
 from tcsym.ir.packed import elements_of, packed_run
-from tcsym.ir.traverse import loads, map_node, subvalues
+from tcsym.ir.traverse import (
+    loads,
+    map_node,
+    subvalues,
+    value_children,
+)
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Band, Roles, reductions
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.fuse_parallel import fused_position
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -177,22 +195,27 @@ def _parts(
     v: Value, side: str, inner: frozenset[str], others: frozenset[str], fits: Fits
 ) -> tuple[Expr, ...]:
     """Largest always-evaluated values that move with `side` and `inner`, and not with `others`."""
-    used = value_variables(v)
-    if side not in used:
-        return ()
-    if not used & others:
-        return (v,) if used & inner and fits(v) else ()  # type: ignore[return-value]
+
+    def below(x: Value) -> tuple[Value, ...]:
+        used = value_variables(x)
+        return _evaluated(x) if side in used and used & others else ()
+
+    def is_part(x: Value) -> bool:
+        used = value_variables(x)
+        return side in used and not used & others and bool(used & inner) and fits(x)
+
+    return tuple(filter(is_part, leaves(v, below)))  # type: ignore[arg-type]
+
+
+def _evaluated(v: Value) -> tuple[Value, ...]:
     match v:
         case Binary(op, a, b) if op not in ("and", "or"):
-            return _parts(a, side, inner, others, fits) + _parts(b, side, inner, others, fits)
-        case Cast(x, _) | Unary(_, x, _):
-            return _parts(x, side, inner, others, fits)
-        case Select(c, _, _):
-            return _parts(c, side, inner, others, fits)
-        case Call(_, args):
-            return tuple(p for x in args for p in _parts(x, side, inner, others, fits))
-        case _:
-            return ()
+            return a, b
+        case Select(c):
+            return (c,)
+        case Cast() | Unary() | Call():
+            return value_children(v)
+    return ()
 
 
 def _is_plain(v: Value) -> bool:
@@ -239,9 +262,19 @@ def widened_term(x: Update) -> Update:
 
 
 def _widened(v: Expr) -> Expr:
+    return rewritten(v, _widened_node, below=_half_sides)
+
+
+def _half_sides(v: Expr) -> tuple[Expr, ...]:
     match v:
         case Binary(op, a, b, t) if t in HALVES and op not in ("and", "or"):
-            left, right = _widened(a), _widened(b)
+            return a, b
+    return ()
+
+
+def _widened_node(v: Expr, before: Expr) -> Expr:
+    match v:
+        case Binary(op, left, right) if _half_sides(before):
             return Binary(op, left, right, DType.FLOAT32)
         case Const(x, t) if t in HALVES:
             return Const(x, DType.FLOAT32)

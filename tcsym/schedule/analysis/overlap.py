@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where tiles may overlap: whole vectors everywhere, some elements computed twice, no masks."""
 
 from __future__ import annotations

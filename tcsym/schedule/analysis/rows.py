@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether iterations of a loop touch only what is theirs."""
 
 from __future__ import annotations
@@ -5,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tcsym.index.expr import Index
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.loops import Loop, Node
 from tcsym.ir.traverse import walk
-from tcsym.schedule.analysis.access import accesses, linear_coefficient
+from tcsym.schedule.analysis.access import accesses
 
 
 def are_own(body: Node, row: str, buffers: Collection[str], others: Collection[str] = ()) -> bool:

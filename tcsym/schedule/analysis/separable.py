@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions over windows of one operand: which have two parts, and what these are.
 
 The term must use the row in subscripts of its own. One side of the window, `first`, moves in no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What schedules are chosen by: target, options, the names in use, and what was chosen so far."""
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Setting(Struct, frozen=True):
     record: choices and notes, in the order in which they were made.
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
     long_sums: contractions have a version for these, but for several nests that share few rows.
-    whole: versions that few sizes need are there, and not left out.
+    whole: versions that few sizes need are there, and not left out. tells_all: choices say all
+        that is proposed, also what is never reached.
     """
 
     machine: Machine
@@ -29,6 +31,7 @@ class Setting(Struct, frozen=True):
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
     long_sums: bool = True
     whole: bool = False
+    tells_all: bool = False
 
     def of_nest(self, k: int) -> Setting:
         """That of the k-th nest; what grows is shared."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sliding windows: subscripts that move with a parallel loop and with a reduction, and overlap.
 
 Where two dimensions lie behind each other as one, `N*n + k` moves with both too, but a step of n is
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcsym.index.expr import ZERO, Index
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads
-from tcsym.schedule.analysis.access import linear_coefficient
 
 
 def slides(s: object, moving: str, window: Iterable[Loop]) -> bool:

@@ -1,9 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether, and how well, a loop can run in the lanes of a vector."""
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.affine import as_condition
+from tcsym.frontend.program import Compare, Read
 from tcsym.index.expr import ONE, ZERO, Index
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, Verify, value_dtype
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.schedule.analysis.access import (
@@ -11,13 +14,13 @@ from tcsym.schedule.analysis.access import (
     Subscripts,
     accesses,
     is_shared,
-    linear_coefficient,
     offset_stride,
     stride,
     subscript_variables,
 )
 from tcsym.schedule.analysis.loops import statements_in
 from tcsym.target.machine import Machine
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 
@@ -75,11 +78,13 @@ def widest_bits(kernel: Kernel, node: Node) -> int:
 
 
 def _computed(v: Value) -> tuple[Value, ...]:
-    """The values of `v` outside subscripts."""
-    inside = (
-        () if isinstance(v, Read) else tuple(y for c in value_children(v) for y in _computed(c))
-    )
-    return (v, *inside)
+    """The values of `v` outside subscripts and what is a mask of lanes at once."""
+    return tuple(preorder(v, _computed_parts))
+
+
+def _computed_parts(v: Value) -> tuple[Value, ...]:
+    is_mask = isinstance(v, Compare) and as_condition(v) is not None
+    return () if is_mask or isinstance(v, Read) else value_children(v)
 
 
 def _value_bits(v: Value) -> int:

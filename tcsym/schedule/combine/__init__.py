@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions in parts (rfactor, split-K), and the private scalars of sums."""

@@ -1,6 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions into memory -> reductions into a private scalar, loaded before and stored after."""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,18 +20,20 @@ from tcsym.ir.loops import (
     Store,
     Update,
     Value,
+    Verify,
     block,
     value_dtype,
 )
-from tcsym.ir.traverse import loads, map_node, walk
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import (
     Subscripts,
-    accesses,
     are_apart,
     subscript_variables,
 )
+from tcsym.schedule.analysis.blocks import buffers_in
 from tcsym.schedule.analysis.loops import children, loops_in, statements_in
 from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.touched import nodes_with, rewrite_uses, uses_in
 from tcsym.types import DType
 
 
@@ -58,9 +63,13 @@ class _Accumulation(Struct):
             case Allocate(name, body):
                 return Allocate(name, self.visit(body, around))
         out = list(children(node))
+        users: dict[str, list[int]] = defaultdict(list)  # of a buffer, all that may touch it
+        for k, x in enumerate(out):
+            for used in buffers_in(x):
+                users[used].append(k)
         for k in range(len(out)):
             for target in _targets(out[k], self.kernel):
-                self.promote(out, k, target, around)
+                self.promote(out, k, target, users[target.buffer], around)
         return block(*(self.inside(x, around) for x in out))
 
     def inside(self, x: Node, around: tuple[Loop, ...]) -> Node:
@@ -70,23 +79,36 @@ class _Accumulation(Struct):
             self.visit(x, around) if isinstance(x, Branch | Allocate) else _nested(self, x, around)
         )
 
-    def promote(self, out: list[Node], k: int, target: Update, around: tuple[Loop, ...]) -> None:
-        """Let out[k], a loop, or the whole sequence, accumulate in a scalar."""
-        first = _start_of_life(out, target)
-        if first is None and not isinstance(out[k], Loop):
+    def promote(
+        self,
+        out: list[Node],
+        k: int,
+        target: Update,
+        users: list[int],
+        around: tuple[Loop, ...],
+    ) -> None:
+        """Let out[k], a loop, or the whole sequence, accumulate in a scalar.
+
+        users: places in the sequence of all that may touch the target's buffer; learns new ones.
+        """
+        using = [out[j] for j in users]
+        life = _start_of_life(using, target)
+        if life is None and not isinstance(out[k], Loop):
             return  # a branch: the element may not exist
-        if not _is_plain(out[k], target) or _is_verified(out, target):
+        if not _is_plain(out[k], target) or _is_verified(using, target):
             return
         source = self.kernel.buffer(target.buffer)
         name = self.names.fresh(f"{target.buffer}_acc")
         private = frozenset(x.variable for x in around)
         scalar = Buffer(name, source.dtype.accumulator, (), "arena", private=private)
         self.kernel = self.kernel.with_buffer(scalar)
-        if first is None:
+        if life is None:
             inner = _redirect(out[k], target, scalar)
             out[k] = block(_load(scalar, source, target), inner, _store(scalar, source, target))
         else:
-            out[first:] = [_redirect(x, target, scalar) for x in out[first:]]
+            for j in users[life:]:
+                out[j] = _redirect(out[j], target, scalar)
+            users.append(len(out))
             out.append(_store(scalar, source, target))
 
 
@@ -125,7 +147,8 @@ def _is_verified(sequence: list[Node], target: Update) -> bool:
     return any(
         r.tensor == target.buffer and (any(r.checked) or r.unwritten is not None)
         for x in sequence
-        for s, _ in statements_in(x)
+        for s, _ in nodes_with(x, target.buffer)
+        if isinstance(s, Store | Update | Verify)
         for r in loads(s.value)
     )
 
@@ -135,21 +158,21 @@ def _is_certain(loop: Loop, x: Update) -> bool:
     inside = {y.variable for y in loops_in(loop)}
     return all(
         condition_variables(b.condition) <= inside
-        for b, _ in walk(loop)
+        for b, _ in nodes_with(loop, x.buffer)
         if isinstance(b, Branch) and any(s == x for s, _ in statements_in(b))
     )
 
 
 def _is_plain(node: Node, target: Update) -> bool:
     """`node` uses the target's element and plainly different ones of its buffer only."""
-    used = (a.subscripts for a in accesses(node) if a.buffer == target.buffer)
+    used = (a.subscripts for a, _ in uses_in(node, target.buffer))
     return all(s == target.subscripts or are_apart(s, target.subscripts) for s in used)
 
 
 def _start_of_life(sequence: list[Node], target: Update) -> int | None:
     """Position of the store that starts the element's life in the sequence, if there is one."""
     for k, x in enumerate(sequence):
-        used = [a for a in accesses(x) if a.buffer == target.buffer]
+        used = [a for a, _ in uses_in(x, target.buffer)]
         if not any(a.subscripts == target.subscripts for a in used) and _is_plain(x, target):
             continue
         if not isinstance(x, Store) or len(used) > 1:
@@ -170,7 +193,7 @@ def _redirect(node: Node, target: Update, scalar: Buffer) -> Node:
             return converted(Read(scalar.name, (), scalar.dtype), v.dtype)
         return v
 
-    return map_node(node, statement, value)
+    return rewrite_uses(node, target.buffer, lambda n: map_node(n, statement, value))
 
 
 def _is_element(buffer: str, subscripts: Subscripts, target: Update) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions of a few terms, known in number -> one expression, without an accumulator."""
 
 from __future__ import annotations

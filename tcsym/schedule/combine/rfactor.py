@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reduction loop with no loop around -> parallel parts, combined in order.
 
 The number of parts follows from sizes alone, never from threads: so does the result.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over many rows for each column -> parallel parts of the rows, combined in order.
 
 Whole rows stay together, so that every part reads memory in long runs. A part has a fixed number of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A long scatter -> parts on threads, with copies of what they add to, or with their own columns.
 
 `H[bin[i]] += W[i]` runs in the order of i, as two terms may meet. Threads either take runs of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows whose terms need no weights -> sums along one side of the window, then along the other.
 
 `O(h, w) max= I(2*h + kh, 2*w + kw)` asks for KH*KW elements a point. The maxima down the columns of

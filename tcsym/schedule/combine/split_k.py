@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A contraction of very long sums -> parts of them, one after the other, added element by element.
 
     C(i,j) = sum over k < K of A(k,i) * B(k,j)

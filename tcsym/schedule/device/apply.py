@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest and its plan -> loops of a grid, private to its threads what was to the nest's loops."""
 
 from __future__ import annotations

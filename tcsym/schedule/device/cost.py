@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan, nest, machine -> what its grid takes: the one cost in cycles by which plans are chosen.
 
 Blocks of a multiprocessor add up, and take as long as what is busiest: arithmetic or accesses; too
@@ -20,13 +21,21 @@ from msgspec.structs import replace
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, var
 from tcsym.index.values import evaluate, product_of
 from tcsym.ir.bounds import extent, relax
-from tcsym.ir.device import MATRIX_ROWS, ROW_BYTES, WARP, held, n_held, product_depth
+from tcsym.ir.device import (
+    MATRIX_ROWS,
+    ROW_BYTES,
+    WARP,
+    MatrixMultiply,
+    held,
+    n_held,
+    product_depth,
+)
 from tcsym.ir.loops import Kernel, Loop, Node, Update, block
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.held import SUMS_BYTES, held_form, kept_bytes
 from tcsym.schedule.device.nest import Nest, is_parallel, nest_of
-from tcsym.schedule.device.panels import Contraction, Panel, contraction
+from tcsym.schedule.device.panels import MOST_COPIED, Contraction, Panel, contraction
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
@@ -41,7 +50,7 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.points import NEIGHBOURS, points_of
 from tcsym.schedule.device.rows import read_ends, rows_of
-from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, panel_shape
+from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, panel_shape, tiles_at_once
 from tcsym.schedule.device.transposed import in_tiles
 from tcsym.schedule.device.work import Sharing, Touch, Work, work_of
 from tcsym.target.machine import Machine, Multiprocessor
@@ -241,6 +250,24 @@ def resident_blocks(threads: int, registers: int, shared: int, machine: Machine)
 # ---- tiles
 
 
+def with_room(node: Node, plan: DevicePlan, nest: Nest, machine: Machine) -> Node:
+    """Grids that multiply matrices, in as few registers as their cost counts with: ptxas takes more
+    for loads ahead of products, and then fewer blocks have room. The cost does not know the
+    registers of narrow copies, so the code of those takes what it needs."""
+    tiles = plan.tiles if isinstance(plan, SplitSum) else plan
+    cost = grid_cost(plan, nest, machine)
+    if cost is None or not isinstance(tiles, WarpTiles) or tiles.copied < MOST_COPIED:
+        return node
+
+    def marked(n: Node) -> Node:
+        if not isinstance(n, Loop) or n.kind != "block":
+            return n
+        is_product = any(isinstance(x, MatrixMultiply) for x, _ in walk(n))
+        return replace(n, resident=cost.resident) if is_product else n
+
+    return map_node(node, marked)
+
+
 class TileCost(Struct, frozen=True):
     """registers: of a thread. resident: blocks of a multiprocessor at once; 0: it holds none.
     cycles: of a panel of one. waits: of a panel, at least. conflicts: `wavefronts`, at most."""
@@ -310,7 +337,7 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     if isinstance(plan, WarpTiles):
         depth = product_depth(p.dtype)
         held = 1 if lies_in_rows(p) else n_held(plan.operand(p.side), depth)
-        return own * held * plan.depth / depth
+        return own / tiles_at_once(plan, p) * held * plan.depth / depth
     at_once = NEIGHBOURS if p.across else min(own, NEIGHBOURS)
     return own / at_once * plan.depth
 
@@ -319,7 +346,7 @@ def _matrices(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     """That a load moves, each by an access of its own; of other loads 1."""
     if not isinstance(plan, WarpTiles) or not lies_in_rows(p):
         return 1
-    return 1 << len(matrix_steps(p, plan.operand(p.side)))
+    return tiles_at_once(plan, p) << len(matrix_steps(p, plan.operand(p.side)))
 
 
 @lru_cache(512)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which a thread meets the same elements again and again -> those elements kept by it.
 
     m = max over d of X[d];  Y[d] = exp(X[d] - m);  s = sum over d of Y[d];  Y[d] = Y[d] / s

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel of a device -> the same with numbers of 32 bits in its grids, where sizes let them fit.
 
 A device adds and multiplies 64 bits in several instructions, and divides them in a hundred. Sums
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.frontend.program import is_position_name
 from tcsym.index.expr import (
     ONE,
     ZERO,
@@ -148,6 +150,8 @@ class _Bounds(Struct):
         return maximum(*bounds) if bounds else ZERO
 
     def of_variable(self, v: str) -> Index:
+        if is_position_name(v):
+            return ONE
         loop = self.loops.get(v)
         if loop is None:
             return maximum(var(v), -var(v)) if v in self.strides else var(v)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A parallel loop -> the nest that becomes a grid, and what all plans make of it: loops over blocks
 and threads, and what is private to them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that need a maximum or a mean before they sum -> both in one loop, by running ones.
 
     m = max over d of X[d];  s = sum over d of exp(X[d] - m)

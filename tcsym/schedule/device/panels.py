@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Terms of sums -> the operands that a block stages in shared memory, and how they are copied.
 
 An operand moves with the sum and with one side, rows or columns, so that all of the other side use
@@ -9,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Unary, dtype_of
+from tcsym.frontend.program import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Unary,
+    dtype_of,
+    rewritten,
+)
+from tcsym.frontend.program import children as children_of
 from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, eq, mod, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import COPIED_BYTES
@@ -21,6 +31,7 @@ from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variabl
 from tcsym.schedule.analysis.casts import under_casts
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.nest import Nest
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 MOST_COPIED = max(COPIED_BYTES)
@@ -100,18 +111,20 @@ def panels_of(kernel: Kernel, terms: Sequence[Update], roles: Roles) -> tuple[Pa
 def replaced(v: Value, roles: Roles, of: Callable[[Expr, str], Expr]) -> Expr:
     """The value with other ones for its operands, given those and the sides that they move with."""
     assert isinstance(v, Expr)
-    side = _side(v, roles)
-    if side is not None:
-        inner = under_casts(v)
-        if v is inner or not isinstance(inner, Read):
-            return of(v, side)
-    match v:
-        case Binary(_, a, b):
-            return replace(v, left=replaced(a, roles, of), right=replaced(b, roles, of))
-        case Cast(a) | Unary(_, a):
-            return replace(v, operand=replaced(a, roles, of))
-        case _:
-            return v
+
+    def side_of(x: Expr) -> str | None:
+        inner = under_casts(x)
+        return _side(x, roles) if x is inner or not isinstance(inner, Read) else None
+
+    def below(x: Expr) -> tuple[Expr, ...]:
+        inside = isinstance(x, Binary | Cast | Unary) and side_of(x) is None
+        return children_of(x) if inside else ()
+
+    def change(x: Expr, before: Expr) -> Expr:
+        side = None if below(before) else side_of(before)
+        return x if side is None else of(before, side)
+
+    return rewritten(v, change, below=below)
 
 
 def _side(v: Expr, roles: Roles) -> str | None:
@@ -123,15 +136,15 @@ def _side(v: Expr, roles: Roles) -> str | None:
 def is_zero_beyond(v: Value, roles: Roles) -> bool:
     """Zeros in place of all operands make the value zero: it is a product of them alone."""
     assert isinstance(v, Expr)
-    if _side(v, roles) is not None:
-        return True
-    match v:
-        case Binary("mul", a, b):
-            return is_zero_beyond(a, roles) and is_zero_beyond(b, roles)
-        case Cast(a) | Unary("neg", a):
-            return is_zero_beyond(a, roles)
-        case _:
-            return False
+
+    def below(x: Expr) -> tuple[Expr, ...]:
+        is_factor = _side(x, roles) is not None
+        match x:
+            case Binary("mul") | Cast() | Unary("neg") if not is_factor:
+                return children_of(x)
+        return ()
+
+    return all(_side(x, roles) is not None for x in leaves(v, below))
 
 
 def unstaged(v: Value, roles: Roles) -> bool:

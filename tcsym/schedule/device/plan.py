@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a nest runs on a device: a value that proposals make and `apply` turns into loops.
 
 `name` is what `Options.plan` calls it: its class and its numbers, `SharedTiles:128x128x16x2x8x8`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan of tiles -> which points of a block's tile each thread has, and their places in registers.
 
 Along each side they are two loops, of strides in the tile, from a place that the thread's number

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest -> plans for it, of those that may run at a call's sizes the cheapest is taken.
 
 A proposal looks and rewrites nothing, and says what its plans need; what they cost is for others
@@ -124,6 +125,13 @@ def _can_stay(v: Version) -> bool:
 def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """All there are, with what they need and what they cost."""
     return _usable(nest, machine, _all(nest, machine))
+
+
+def offered_names(nest: Nest, machine: Machine, stays: bool) -> list[str]:
+    """Of the plans that `versions` gives to who asks for them."""
+    everything = _all(nest, machine, stays)
+    found = _usable(nest, machine, everything, stays) if stays else everything
+    return [v.plan.name for v in found]
 
 
 def _usable(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest of rows, a plan -> a block or a warp for each row, whose threads share the loops inside.
 
 What one thread writes and others read has a barrier between; sums are combined by shuffles within

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops that find positions -> nests of which each thread has its own part.
 
 Where no order of the terms can be seen, a thread for each term updates elements as a whole, or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sum of a tile: panels of its operands in shared memory, copied ahead, used by all points.
 
     fill the first panels
@@ -157,6 +158,12 @@ def matrix_steps(p: Panel, operand: Operand) -> tuple[tuple[int, int], ...]:
     return steps if p.across else tuple((b, a) for a, b in steps)
 
 
+def tiles_at_once(plan: WarpTiles, p: Panel) -> int:
+    """Tiles of a warp's columns whose small matrices, two each, are loaded together, as four."""
+    is_pair = plan.operand(p.side) == "right" and plan.own(p.side) % 2 == 0
+    return 2 if is_pair and lies_in_rows(p) else 1
+
+
 def _placed(n: Node, places: Mapping[str, Index | tuple[Index, ...]]) -> Node:
     """Accesses of these buffers, there."""
     at = {b: (p,) if isinstance(p, Index) else p for b, p in places.items()}
@@ -314,15 +321,22 @@ class Sum(Struct, frozen=True):
             loads.append(self.matrices(by[side], operand, panel, (step, name), thread))
             kept.append(tiles.grid.added[-1].name)
         (term,) = self.tiles.contraction.terms
-        depth = product_depth(self.staged[0].panel.dtype)
-        sums = (var(row), var(column), ZERO)
-        product = MatrixMultiply(
-            term.buffer, sums, kept[0], (var(row), ZERO), kept[1], (var(column), ZERO), depth
-        )
-        products = nested((row, column), (i.extents[0], j.extents[0]), product)
-        return Loop(
-            step, ZERO, index(plan.depth // depth), block(*loads, products), "serial", "reduction"
-        )
+        assert isinstance(plan, WarpTiles)
+        depth = product_depth(by[plan.rows].panel.dtype)
+        at_once = tiles_at_once(plan, by[plan.columns].panel)
+        each = [
+            MatrixMultiply(
+                term.buffer,
+                (var(row), var(column) * at_once + q, ZERO),
+                *(kept[0], (var(row), ZERO)),
+                *(kept[1], (var(column), index(q * n_held("right", depth)))),
+                depth,
+            )
+            for q in range(at_once)
+        ]
+        products = nested((row, column), (i.extents[0], j.extents[0] // at_once), block(*each))
+        count = index(plan.depth // depth)
+        return Loop(step, ZERO, count, block(*loads, products), "unrolled", "reduction")
 
     def matrices(
         self, s: Staged, operand: Operand, panel: str, at: tuple[str, str], thread: str
@@ -331,16 +345,21 @@ class Sum(Struct, frozen=True):
         tiles, depth = self.tiles, product_depth(s.panel.dtype)
         n = n_held(operand, depth)
         side = tiles.points.rows if operand == "left" else tiles.points.columns
-        b = tiles.grid.register(operand, s.panel.dtype, side.extents[0], n)
+        assert isinstance(tiles.plan, WarpTiles)
+        at_once = tiles_at_once(tiles.plan, s.panel)
+        count = side.extents[0] // at_once
+        b = tiles.grid.register(operand, s.panel.dtype, count, n * at_once)
         start = tiles.points.warp(thread)[0 if operand == "left" else 1]
         own = tiles.grid.names.fresh(at[1])
         if lies_in_rows(s.panel):
-            first = s.at(self.stage(panel), start + var(own) * side.strides[0], var(at[0]) * depth)
-            steps = matrix_steps(s.panel, operand)
+            place = start + var(own) * (at_once * side.strides[0])
+            first = s.at(self.stage(panel), place, var(at[0]) * depth)
+            further = (side.strides[0], 0) if s.panel.across else (0, side.strides[0])
+            steps = (*matrix_steps(s.panel, operand), *[further] * (at_once - 1))
             lane = mod(var(thread), WARP)
             to = b.name, (var(own), ZERO)
             load = LoadMatrices(*to, s.buffer.name, first, steps, lane, not s.panel.across)
-            return nested((own,), side.extents[:1], load)
+            return nested((own,), (count,), load)
         stores: list[Node] = []
         for e in range(n):
             row, column = held(operand, depth, mod(var(thread), WARP), e)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loop in order around nests -> the ways in which a device can take its steps, and their costs.
 
 ThreadSteps  rows that no value crosses are outside, and threads take theirs through all steps

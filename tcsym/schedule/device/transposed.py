@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A map that reads along one loop and writes along another -> tiles turned in shared memory.
 
     for n, m: Y[n, m] = f(X[m, n])

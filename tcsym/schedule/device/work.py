@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nest -> what an iteration of its loops does: instructions, accesses, waits, over sizes.
 
 What is counted is good within a factor of two or three: it ranks plans. Neighbouring threads of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The factors of a contraction's terms, put together by the loops they move with.
 
 `A(i,k) * B(k,j) / s(i)` -> `(A(i,k) / s(i)) * B(k,j)`: a product of two operands, each of which a

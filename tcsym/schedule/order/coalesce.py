@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outermost parallel loops of a nest -> one loop over all their iterations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A band over several nodes -> one band for each of them.
 
 Points of parallel loops are independent, so each node may run over all of them before the next one

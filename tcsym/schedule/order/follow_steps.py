@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores at a fixed place, in a branch that one step of a loop takes -> stores where the step is.
 
 `if t == 0 { S(0,i) = A(i) } else { S(t,i) = S(t-1,i) + .. }` stores S(t,i) in every step, and so it
@@ -12,7 +13,7 @@ from tcsym.index.expr import Condition, Index, IsZero, NonNegative, negate, var
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.loops import replace_loop
+from tcsym.schedule.analysis.loops import find_loop, replace_loop
 
 Places = dict[tuple[str, int], Index]
 
@@ -26,7 +27,7 @@ def follow_steps(kernel: Kernel) -> Kernel:
 
 
 def _following(kernel: Kernel, step: str) -> Kernel:
-    loop = next(x for x, _ in walk(kernel.body) if isinstance(x, Loop) and x.variable == step)
+    loop = find_loop(kernel.body, step)
     places = _places(kernel, loop)
     if not places:
         return kernel

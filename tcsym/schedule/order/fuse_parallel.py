@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two loops of a band -> one, so that register tiles run on from one row into the next.
 
 Rows of images are rarely a multiple of a tile. Rows of a tile are addressed one by one and may lie

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nested reduction loops whose strides compose -> one long loop.
 
 A window's loops (channels, kernel rows, kernel columns) are short, so that a register tile would

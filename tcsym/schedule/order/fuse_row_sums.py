@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows, then sums of columns over these rows -> parts of the rows, each with its sums (fusion).
 
 The gradient of a normalised row needs the row, and so do the gradients of gain and bias, which are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a contraction that find an operand by an index -> rows grouped by it, inspector/executor.
 
 `Y(n,m) +=! G(n,j) * X(n,k) * W(chosen(n,j),m,k)` reads all of a matrix for each (n, j): rows that
@@ -62,6 +63,7 @@ from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import chain_of, find_loop, in_loops, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.combine.accumulate import converted
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 I64 = DType.INT64
@@ -148,14 +150,13 @@ def _with_rows(
     if not rows or len(shapes) != 1 or not {y.variable for y in columns} <= used:
         return None
 
+    def below(v: Value) -> tuple[Value, ...]:
+        has_operand = not is_operand(v) and any(map(is_operand, subvalues(v)))
+        return value_children(v) if has_operand else ()
+
     def moved(v: Value) -> Iterator[Value]:
-        if is_operand(v):
-            return
-        if any(map(is_operand, subvalues(v))):
-            for child in value_children(v):
-                yield from moved(child)
-        elif value_variables(v) & names:
-            yield v
+        found = (x for x in leaves(v, below) if not is_operand(x))
+        return (x for x in found if value_variables(x) & names)
 
     if not {*reads} <= {*certain_loads(x.value)}:
         return None  # they are read, and checked, in some rows only

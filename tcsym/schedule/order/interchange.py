@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Order of loops: perfect chains rearranged, point loops sunk to the statements."""
 
 from __future__ import annotations

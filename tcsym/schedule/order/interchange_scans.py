@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A loop in order around parallel ones -> the parallel ones outside, or blocks of them.
 
 A scan along the last dimension has its rows in threads then, and unit strides in each. Where rows

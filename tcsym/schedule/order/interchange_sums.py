@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of sums inside the loop over their terms -> that loop inside of each point of the rows.
 
 In a step of linear attention, `S(k,v) = S(k,v) + ..` and `Y(v) +=! Q(k) * S(k,v)` share loops over

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Perfectly nested loops that walk every buffer like one loop -> that loop, over merged dimensions.
 
 Rows of an image that lie one behind the other are one long row: short rows then fill vectors, and
@@ -13,17 +14,14 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, Value, Verify
 from tcsym.ir.traverse import map_node, substitute_node, subvalues, walk
-from tcsym.schedule.analysis.access import (
-    Access,
-    accesses,
-    linear_coefficient,
-    subscript_variables,
-)
-from tcsym.schedule.analysis.loops import loops_in, replace_loop
+from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
+from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, replace_private
+from tcsym.schedule.analysis.touched import rewrite_uses, uses_in
 
 
 class _Pair(Struct, frozen=True):
@@ -41,22 +39,15 @@ def merge_loops(kernel: Kernel, names: Names) -> Kernel:
     Contract: full-size buffers, as before any schedule. A buffer in the caller's strides merges no
     dimensions.
     """
-    refused: set[str] = set()
-    while (pair := _next_pair(kernel, refused)) is not None:
-        kernel = _merged(kernel, pair, names)
-    return kernel
-
-
-def _next_pair(kernel: Kernel, refused: set[str]) -> _Pair | None:
-    """The innermost pair not refused before."""
-    for loop in reversed(loops_in(kernel.body)):
-        if loop.variable in refused or not isinstance(loop.body, Loop):
-            continue
-        pair = _pair(kernel, loop, loop.body)
+    todo = [x.variable for x in loops_in(kernel.body)]
+    while todo:  # from the innermost ones; one that two became may be of a pair again
+        loop = find_loop(kernel.body, todo.pop())
+        inner = loop.body
+        pair = _pair(kernel, loop, inner) if isinstance(inner, Loop) else None
         if pair is not None:
-            return pair
-        refused.add(loop.variable)
-    return None
+            kernel, name = _merged(kernel, pair, names)
+            todo.append(name)
+    return kernel
 
 
 def _pair(kernel: Kernel, outer: Loop, inner: Loop) -> _Pair | None:
@@ -144,8 +135,7 @@ def _can_merge(node: Node, buffer: str, d: int) -> bool:
     """No use of the two dimensions is checked at run time, gathers, or slides."""
     return all(
         isinstance(s, Index) and not a.checks(k) and _is_position(s)
-        for a in accesses(node)
-        if a.buffer == buffer
+        for a, _ in uses_in(node, buffer)
         for k, s in ((d, a.subscripts[d]), (d + 1, a.subscripts[d + 1]))
     )
 
@@ -155,7 +145,8 @@ def _is_position(s: Index) -> bool:
     return not s.terms or (len(s.terms) == 1 and s.terms[0][1] == 1)
 
 
-def _merged(kernel: Kernel, pair: _Pair, names: Names) -> Kernel:
+def _merged(kernel: Kernel, pair: _Pair, names: Names) -> tuple[Kernel, str]:
+    """With one loop, of that name."""
     outer, inner = pair.outer, pair.inner
     name = names.fresh(f"{_stem(outer.variable)}_{_stem(inner.variable)}")
     body = substitute_node(inner.body, {outer.variable: ZERO, inner.variable: var(name)})
@@ -166,7 +157,7 @@ def _merged(kernel: Kernel, pair: _Pair, names: Names) -> Kernel:
     kernel = replace(kernel, body=replace_loop(kernel.body, outer.variable, lambda _: loop))
     for buffer, d in pair.dimensions.items():
         kernel = _with_merged_dimensions(kernel, buffer, d)
-    return replace_private(kernel, {outer.variable: (name,), inner.variable: (name,)})
+    return replace_private(kernel, {outer.variable: (name,), inner.variable: (name,)}), name
 
 
 def _stem(variable: str) -> str:
@@ -194,5 +185,6 @@ def _with_merged_dimensions(kernel: Kernel, buffer: str, d: int) -> Kernel:
         return replace(v, subscripts=one(v.subscripts), checked=checked)
 
     shape = (*b.shape[:d], b.shape[d] * n, *b.shape[d + 2 :])
-    kernel = replace(kernel, body=map_node(kernel.body, statement, value))
+    body = rewrite_uses(kernel.body, buffer, lambda n: map_node(n, statement, value))
+    kernel = replace(kernel, body=body)
     return kernel.with_buffer(replace(b, shape=shape))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order of a contraction's reduction loops: as the memory of the rows' operand lies.
 
 The element that a row adds next is then its neighbour, and the loops fuse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Outermost loops proved parallel -> loops on threads, with the estimated time of an iteration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pow(x, 2)` -> `x*x`, a product to all passes; of an `x` that calls nothing, as it stands twice.
 
 Code generation has products for more powers of anything (`codegen.scalar.powers`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops over the steps of a pipeline -> a loop over waves, in each of which they run side by side.
 
 Layer 2 of a recurrent network needs step t of layer 1 and its own step t - 1: while layer 1 is at a
@@ -12,6 +13,8 @@ says, and there are several; the nests as they are stay beside it for all other 
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,6 +60,7 @@ from tcsym.schedule.version.versioning import duplicate
 MOST_TILES = 16  # of steps, for each wave that has not all sections
 TILE_ROWS = 2  # register tiles of rows in a product: with fewer it takes longer than one of all
 STEP_WORK, TILE_WORK = 1, 1  # most of a step, least of a tile, by `Options.min_work_per_thread`
+MOST_SECTIONS = 64  # of one pipeline: more than threads, and each is a branch of a wave
 GAIN = (5, 4)  # at least, in time on one thread by that on all: estimates are rough
 
 
@@ -245,8 +249,9 @@ def _pipeline(nodes: tuple[Node, ...], pipeline: int) -> _Pipeline | None:
     """The nodes as sections, if there are several, and the others can stand around them."""
     loops = [x for x in nodes if isinstance(x, Loop) and _is_of(x, pipeline)]
     scans = [x for x in loops if x.is_steps]
-    if len(scans) < 2 or sum(map(_may_fail, nodes)) > 1:
+    if not 2 <= len(scans) <= MOST_SECTIONS or sum(map(_may_fail, nodes)) > 1:
         return None
+    shares = _Shares()
     steps = extent(scans[0])
     whole = [x for x in loops if x.steps is not None and extent(x) == steps * x.steps.each]
     if any(x not in whole for x in scans):
@@ -256,42 +261,51 @@ def _pipeline(nodes: tuple[Node, ...], pipeline: int) -> _Pipeline | None:
     for scan in scans:
         own = [scan]
         for x in reversed(left[: left.index(scan)]):
-            if not x.is_steps and any(_shared(x, y) for y in own):
+            if not x.is_steps and shares.any((x,), own):
                 own.insert(0, x)
         left = [x for x in left if x not in own]
-        lag = max((s.lag + 1 for s in sections if _share(s.members, own)), default=0)
+        lag = max((s.lag + 1 for s in sections if shares.any(s.members, own)), default=0)
         sections.append(_Section(tuple(own), lag))
-    return _around(nodes, tuple(sections))
+    return _around(nodes, tuple(sections), shares)
 
 
-def _around(nodes: tuple[Node, ...], sections: tuple[_Section, ...]) -> _Pipeline | None:
+def _around(
+    nodes: tuple[Node, ...], sections: tuple[_Section, ...], shares: _Shares
+) -> _Pipeline | None:
     """With every other node before all sections, or behind them, as what it shares allows."""
     before, behind, inside = list[Node](), list[Node](), list[Node]()
     for x in nodes:
         if any(x in s.members for s in sections):
-            if any(_shared(y, x) for y in behind):
+            if shares.any(behind, (x,)):
                 return None
             inside.append(x)
-        elif any(_shared(y, x) for y in (*inside, *behind)):
+        elif shares.any((*inside, *behind), (x,)):
             behind.append(x)
         else:
             before.append(x)
     return _Pipeline(tuple(before), sections, tuple(behind))
 
 
-def _share(some: tuple[Loop, ...], others: list[Loop]) -> bool:
-    return any(_shared(x, y) for x in some for y in others)
+class _Shares:
+    """Which nodes of a sequence touch a buffer that another of them writes."""
 
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[set[str], set[str]]] = {}  # the sequence keeps the nodes
 
-def _shared(a: Node, b: Node) -> bool:
-    """Both touch a buffer, and one of them writes it."""
-    (mine, stored), (yours, written) = _touched(a), _touched(b)
-    return bool((mine & written) | (stored & yours))
+    def any(self, some: Iterable[Node], others: Iterable[Node]) -> bool:
+        return any(self._shared(x, y) for x in some for y in others)
 
+    def _shared(self, a: Node, b: Node) -> bool:
+        """Both touch a buffer, and one of them writes it."""
+        (mine, stored), (yours, written) = self._touched(a), self._touched(b)
+        return bool((mine & written) | (stored & yours))
 
-def _touched(n: Node) -> tuple[set[str], set[str]]:
-    found = tuple(accesses(n))
-    return {a.buffer for a in found}, {a.buffer for a in found if a.written}
+    def _touched(self, n: Node) -> tuple[set[str], set[str]]:
+        if id(n) not in self._found:
+            found = tuple(accesses(n))
+            written = {a.buffer for a in found if a.written}
+            self._found[id(n)] = {a.buffer for a in found}, written
+        return self._found[id(n)]
 
 
 def _may_fail(n: Node) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Positions that are read -> not checked one by one where sizes tell that all are inside.
 
 `Y(2*i + min(at(i), 2)) += X(i)`, where `at` holds bytes: whether the least and the last of these
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.frontend.program import Const, Expr, Read, Select, dtype_of
 from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, ge
 from tcsym.ir.bounds import eliminate, relax
 from tcsym.ir.loops import (
@@ -74,7 +75,16 @@ def _positions(kernel: Kernel, n: Node) -> Iterator[Position]:
                             yield s, extent
         case Loop(lower=lower, at=at) if at is not None and not isinstance(at, Index):
             if lower == ZERO:
-                yield at, n.upper
+                yield _place(at), n.upper
+
+
+def _place(at: Expr) -> Expr:
+    """Of a position that there is under a condition only: nothing is added where it does not hold,
+    so that all of them may run if they are inside."""
+    match at:
+        case Select(_, place, Const(-1)):
+            return place
+    return at
 
 
 def _versions(copies: Copies, n: Node, inside: Inside, moved: frozenset[str]) -> Node:
@@ -102,12 +112,17 @@ def _unchecked(kernel: Kernel, n: Node, inside: Inside) -> Node | None:
     match n:
         case Store() | Update():
             return replace(n, value=map_value(n.value, read, lambda i: i))
-        case Verify(Read() as r):
+        case Verify((Read() as r) | Select(_, Read() as r, Const())):
             left = map_value(r, read, lambda i: i)
             assert isinstance(left, Read)
-            return replace(n, value=left) if left.checked or r.unwritten is not None else None
-        case Loop(at=at) if at is not None and (at, n.upper) in inside and n.lower == ZERO:
-            assert not isinstance(at, Index) and dtype_of(at) is DType.INT64
-            return replace(n, at=None, value=at)
+            needed = left.checked or r.unwritten is not None
+            value = left if n.value is r else replace(n.value, then=left)
+            return replace(n, value=value) if needed else None
+        case Loop(at=at) if at is not None and not isinstance(at, Index) and n.lower == ZERO:
+            place = _place(at)
+            if (place, n.upper) not in inside:
+                return n
+            assert dtype_of(place) is DType.INT64
+            return replace(n, at=None, value=place)
         case _:
             return n

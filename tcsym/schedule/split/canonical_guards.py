@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards among conversions -> where other passes look for them.
 
 `c ? float(a) : 0` of an element is `float(c ? a : 0)`: its padded copy is as narrow as the tensor.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vectors of one gathered row, each behind a check of its position -> all of them behind one."""
 
 from __future__ import annotations

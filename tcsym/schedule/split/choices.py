@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows under minima, maxima and choices in subscripts -> their inside, without these, and edges.
 
 Borders that repeat or mirror an image, `X(y, min(max(x-1,0), W-1))`, choose at every point and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ragged unrolled loops that only write registers -> no mask: extra rows repeat the last one."""
 
 from __future__ import annotations

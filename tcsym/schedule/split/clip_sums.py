@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums that count some terms only -> sums over these terms.
 
 `serial k in 0:N { Y[..] += k <= i ? v : 0 }`, where i is known outside, runs to i and asks nothing.
@@ -10,8 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import Expr, IndexValue, Select
+from tcsym.frontend.program import Expr, Select
 from tcsym.index.expr import (
     Condition,
     Index,
@@ -25,10 +25,9 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.loops import Kernel, Loop, Node, Update
-from tcsym.ir.traverse import map_node, subvalues, walk
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.split.residue_guards import Guarded, guarded
-from tcsym.types import DType
 
 Guard = tuple[Expr, bool]
 End = tuple[bool, Index]  # of a range: is it the lower one, where it is
@@ -95,13 +94,10 @@ def _guarded(n: Update) -> Guarded:
 
 
 def _exact(guard: Guard) -> Condition | None:
-    """The guard as a condition, if the kernel computes what that says: nothing wraps."""
+    """The guard as a condition."""
     test, holds = guard
     c = as_condition(test)
-    if c is None:
-        return None
-    wide = all(x.dtype is DType.INT64 for x in subvalues(test) if isinstance(x, IndexValue))
-    return (c if holds else negate(c)) if wide or is_exact_in_int32(c) else None
+    return c if c is None or holds else negate(c)
 
 
 def _end(guard: Guard, loop: Loop) -> End | None:

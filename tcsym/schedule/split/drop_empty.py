@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops and branches that never run, whatever the sizes -> nothing (substituted sizes leave such
 main loops, and statements of sums without terms)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of a tile's points that may be ragged -> plain stores where the tile is full.
 
 Without mask registers a masked vector is stored in up to three pieces, under branches, and a row

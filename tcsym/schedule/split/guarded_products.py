@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A guarded product in a sum, `c ? a*b : 0` -> a product of guarded factors.
 
 `(c ? a : 0) * (c ? b : 0)`: a guarded read can be padded, a guarded product cannot. The second
@@ -9,13 +10,21 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Const, Expr, Read, Select
+from tcsym.frontend.program import (
+    Binary,
+    Const,
+    Expr,
+    Read,
+    Select,
+    with_children,
+)
 from tcsym.index.expr import Index
 from tcsym.ir.bounds import eliminate, is_nonnegative
 from tcsym.ir.loops import Kernel, Loop, Node, Update, Value
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.casts import is_finite, is_zero, rebuilt, under_casts
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
+from tcsym.trees import fold, leaves
 
 
 def guard_factors(kernel: Kernel, nest: str) -> Kernel:
@@ -55,18 +64,20 @@ def _apart(kernel: Kernel, v: Select, loops: tuple[Loop, ...]) -> Expr | None:
 
 def _factors(e: Expr) -> tuple[Expr, ...]:
     """What is multiplied, in the order in which it stands."""
+    return tuple(leaves(e, _sides))
+
+
+def _sides(e: Expr) -> tuple[Expr, ...]:
     x = under_casts(e)
-    if isinstance(x, Binary) and x.op == "mul" and not x.exact:
-        return (*_factors(x.left), *_factors(x.right))
-    return (e,)
+    is_product = isinstance(x, Binary) and x.op == "mul" and not x.exact
+    return (x.left, x.right) if is_product else ()  # type: ignore[union-attr]
 
 
 def _with_factors(e: Expr, new: dict[Expr, Expr]) -> Expr:
-    x = under_casts(e)
-    if isinstance(x, Binary) and x.op == "mul" and not x.exact:
-        left, right = _with_factors(x.left, new), _with_factors(x.right, new)
-        return rebuilt(e, replace(x, left=left, right=right))
-    return new[e]
+    def value(x: Expr, parts: list[Expr]) -> Expr:
+        return rebuilt(x, with_children(under_casts(x), parts)) if parts else new[x]
+
+    return fold(e, _sides, value)
 
 
 def _is_plain(e: Expr) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Innermost loops with guarded loads -> one loop for each range in which the guard is decided.
 
 Padding, concatenation and stencils ask at every point whether it lies inside. On a row that is a
@@ -10,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Expr, Select
 from tcsym.index.expr import (
     ONE,
@@ -99,7 +99,7 @@ def _guard_of(loop: Loop) -> _Guard | None:
 
 def _range_of(e: Expr, loop: Loop) -> _Guard | None:
     whole = as_condition(e)
-    if whole is None or not is_exact_in_int32(whole):
+    if whole is None:
         return None
     for holds, c in ((True, whole), (False, negate(whole))):
         bounds = _bounds(c, loop.variable)

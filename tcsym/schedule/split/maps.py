@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A band of sums with maps of each -> a band of the sums, then one of the maps.
 
 Where a sum runs in vectors along its terms, what follows it has one element only. Maps that take

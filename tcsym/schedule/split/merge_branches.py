@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Neighbouring branches on one condition -> one branch: sizes are then compared and used once.
 
 Layers of equal sizes choose their versions alike, and the formulas of a version (its tiles, its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last tiles of a contraction -> part of their vectors or rows, if no more of them are used.
 
 The products of a register tile are its cost; a tile of 16 columns spends half of it for nothing at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows under quotients by sizes -> a loop over the quotient's values, and pieces of rows.
 
 `Y(i) = X((i + s) % N)` would divide for each element, and gather. Where the quotient stays the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards that hold for one residue of an affine expression: `(y - k) % 2 == 0` in all its writings.
 
 A remainder is `e - n*floor(e/n)`. So `e % n == 0`, `e/n*n == e`, `e % n < 1` and `!(e % 2 != 0)`
@@ -14,7 +15,6 @@ from math import gcd
 from msgspec import Struct
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Select, Unary
 from tcsym.index.expr import (
     TRUE,
@@ -28,6 +28,7 @@ from tcsym.index.expr import (
     of_atom,
 )
 from tcsym.ir.loops import Value
+from tcsym.trees import leaves
 from tcsym.types import DType
 
 MOST_CLASSES = 16  # of a loop: with more, each has few points
@@ -81,19 +82,22 @@ def guarded(value: Value, neutral: Const) -> Guarded:
 
 
 def _conjuncts(e: Expr, holds: bool) -> Iterator[tuple[Expr, bool]]:
+    return leaves((e, holds), _sides)
+
+
+def _sides(guard: tuple[Expr, bool]) -> list[tuple[Expr, bool]]:
+    e, holds = guard
     match e:
         case Binary("and" | "or" as op, a, b, _) if (op == "and") == holds:
-            yield from _conjuncts(a, holds)
-            yield from _conjuncts(b, holds)
+            return [(a, holds), (b, holds)]
         case Unary("not", x, _):
-            yield from _conjuncts(x, not holds)
-        case _:
-            yield e, holds
+            return [(x, not holds)]
+    return []
 
 
 def _residue(e: Expr, holds: bool) -> Residue | None:
     test = as_condition(e if holds else Unary("not", e, DType.BOOL))
-    if test is None or not is_exact_in_int32(test):
+    if test is None:
         return None
     return _one_residue(test)
 
@@ -157,4 +161,4 @@ def _tightened(e: Expr, holds: bool, sizes: frozenset[str]) -> Expr | None:
         return e
     part = Index(tuple(moving))
     whole = Index(tuple((x, c // n) for x, c in moving)) + floordiv(test.index - part, n)
-    return Compare("ge", IndexValue(whole, DType.INT32), Const(0, DType.INT32))
+    return Compare("ge", IndexValue(whole, DType.INT64), Const(0, DType.INT64))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions under a guard on a residue -> loops over the residue's classes, without the guard.
 
 A transposed convolution by stride 2, `O(y) += (y-k) % 2 == 0 ? I((y-k)/2) * F(k) : 0`, adds

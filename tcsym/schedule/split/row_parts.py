@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A row -> parts of it; where a loop around it in the lanes is as fast, the row as it was, too."""
 
 from __future__ import annotations

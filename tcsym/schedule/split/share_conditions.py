@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops that do nothing but what one condition on sizes asks for -> the condition around them.
 
     T(i,j) = C(i,j);  if K >= 1: s(i) += T(i,j)    ->    if K >= 1: both, around all loops

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which ranges vary -> strips of rows, over which each such range is one range.
 
 `C(i,j) +=! A(i,k)*B(k,j) where k in 0:i+1` and causal attention reuse operands from row to row, so
@@ -81,7 +82,7 @@ def strip_ranges(kernel: Kernel, rows: Loop, height: int, names: Names) -> Kerne
             return x
         if x.variable in parts:
             x = replace(ends[x.variable], body=x.body)
-            return block(*(_piece(x, y, rows.variable) for y in parts[x.variable]))
+            return block(*(_piece(x, y, rows.variable, names) for y in parts[x.variable]))
         return _apart(kernel, x, edges, names) if x.order == "parallel" else x
 
     part = replace(part, body=map_node(part.body, over_hull))
@@ -171,10 +172,13 @@ def _is_never_less(b: Index, a: Index, known: frozenset[str]) -> bool:
     )
 
 
-def _piece(x: Loop, piece: Loop, rows: str) -> Node:
-    """The sum over one piece of its ranges; `piece` has the ends and another name."""
+def _piece(x: Loop, piece: Loop, rows: str, names: Names) -> Node:
+    """The sum over one piece of its ranges; `piece` has the ends and another name, and loops inside
+    have others, too."""
     whole = piece.variable == x.variable
     body = x.body if whole else _guarded(x, rows)
+    if not whole:
+        body = rename_loops(body, {y.variable: names.fresh(y.variable) for y in loops_in(body)})
     here = substitute_node(body, {x.variable: var(piece.variable)})
     return replace(piece, body=here)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums and differences in a reduction -> one reduction a product; guards on a loop -> ranges.
 
 A gated or dilated convolution adds several products at each point, some only where its operand
@@ -12,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Expr, Select, Unary, dtype_of
 from tcsym.index.expr import (
     Condition,
@@ -30,6 +30,7 @@ from tcsym.schedule.analysis.casts import is_zero
 from tcsym.schedule.analysis.loops import Statement, find_loop, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import Copies, duplicate
+from tcsym.trees import leaves
 
 MOST_TERMS = 4
 
@@ -50,14 +51,19 @@ def split_terms(kernel: Kernel, nest: str) -> Kernel:
 
 
 def _terms(kernel: Kernel, x: Update, value: Expr) -> tuple[Expr, ...]:
-    match value:
-        case Binary("add", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
-            return _terms(kernel, x, a) + _terms(kernel, x, b)
-        case Binary("sub", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
-            first = () if is_zero(a) else _terms(kernel, x, a)
-            return first + tuple(_negated(t) for t in _terms(kernel, x, b))
-        case _:
-            return (value,)
+    dtype = kernel.buffer(x.buffer).dtype
+
+    def below(v: tuple[Expr, bool]) -> list[tuple[Expr, bool]]:
+        match v:
+            case Binary("add", a, b, of), negated if of is dtype:
+                return [(a, negated), (b, negated)]
+            case Binary("sub", a, b, of), negated if of is dtype:
+                first = [] if is_zero(a) else [(a, negated)]
+                return [*first, (b, not negated)]
+        return []
+
+    found = leaves((value, False), below)
+    return tuple([_negated(term) if negated else term for term, negated in found])
 
 
 def _negated(term: Expr) -> Expr:
@@ -134,7 +140,7 @@ def find_guard(kernel: Kernel, nest: str) -> Guard | None:
 
 def _range_of(kernel: Kernel, band: Band, value: Select) -> Guard | None:
     condition = as_condition(value.condition)
-    if condition is None or not is_exact_in_int32(condition):
+    if condition is None:
         return None
     parts = conjuncts(condition)
     moving = {v for c in parts for v in _variables(c) - set(kernel.sizes)}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops of a few known iterations that choose -> their iterations, each with what it chose.
 
 `Z(b,i,j) = i == j ? X(b,1-i,1-j) : -X(b,i,j)`, a 2 x 2 matrix inverted: ranges in which the guard

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Branches inside loops -> loops inside branches, where the condition does not use the loop."""
 
 from __future__ import annotations

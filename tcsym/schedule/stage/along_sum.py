@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operand of few columns (or rows) of a contraction -> a copy that lies along the sum.
 
 Each element of the contraction then is a product of two vectors that are read as they lie

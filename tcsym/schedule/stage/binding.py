@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nests that need nothing but constants -> a part of the kernel that runs when these are bound.
 
 Partial evaluation by binding time: a temporary is bound if all that writes it are nests outside of

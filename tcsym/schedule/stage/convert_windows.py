@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over an image that each term converts -> over a copy of it, converted once.
 
     Y(n,y,x,o) += float(X(n,y+i,x+j,c)) * float(F(i,j,c,o))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One tile of a panel whose columns run on from one row of an image into the next.
 
 Within a row, whole vectors are copied. A vector that crosses the end of a row is filled row by row,

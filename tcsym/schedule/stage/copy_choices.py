@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over subscripts that choose -> a copy of what they choose, read at plain subscripts.
 
 `X(min(max(y+i-1,0),H-1))`, `X((t+k) % N)`: borders that repeat, mirror or wrap choose for every
@@ -39,6 +40,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.quotients import split_quotients
+from tcsym.trees import preorder
 
 _PLACE = "$place"  # in `_Axis.source`; no name of a program
 
@@ -82,14 +84,21 @@ def copy_choices(kernel: Kernel, nest: str, names: Names) -> Chosen | None:
 
 
 def _unguarded(v: Value) -> Iterator[Read]:
-    if isinstance(v, Read):
-        if v.unwritten is None and all(isinstance(s, Index) for s in v.subscripts):
-            yield v
-    elif isinstance(v, Select):
-        yield from _unguarded(v.condition)
-    else:
-        for x in value_children(v):
-            yield from _unguarded(x)
+    found = [x for x in preorder(v, _unguarded_parts) if isinstance(x, Read)]
+    return (r for r in found if r.unwritten is None and _is_affine(r))
+
+
+def _is_affine(r: Read) -> bool:
+    return all(isinstance(s, Index) for s in r.subscripts)
+
+
+def _unguarded_parts(v: Value) -> tuple[Value, ...]:
+    match v:
+        case Read():
+            return ()
+        case Select(condition):
+            return (condition,)
+    return value_children(v)
 
 
 def _axes(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A factor of a nest's sums -> a dense copy of it, made before the nest, that the nest reads."""
 
 from __future__ import annotations

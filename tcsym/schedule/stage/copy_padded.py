@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The copy of a box of an operand, with a border, in rows of whole vectors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands of a contraction that are computed or gathered -> their values, as they lie in memory.
 
 A panel takes its columns from far apart where the sum lies along memory, element by element: a
@@ -14,11 +15,12 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index, all_of, ge
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Value, conditional
 from tcsym.ir.packed import elements_of, packed_run
 from tcsym.ir.traverse import loads, walk
-from tcsym.schedule.analysis.access import linear_coefficient, stride, value_variables
+from tcsym.schedule.analysis.access import stride, value_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names

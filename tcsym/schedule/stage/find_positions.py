@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands of products at positions that tensors hold -> the same, found and checked once before.
 
 `W(e(g),k,m)` lies at the same position for all rows, columns and terms of product `g`: an expert's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A factor of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
 
 Before tiling the factor is redirected to `panel[k.., column]` (`redirect_operand`); after it, the
@@ -24,6 +25,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, extent, extent_from
 from tcsym.ir.loops import (
     Branch,
@@ -40,12 +42,7 @@ from tcsym.ir.loops import (
     conditional,
 )
 from tcsym.ir.traverse import loads, map_node, map_value, substitute_value
-from tcsym.schedule.analysis.access import (
-    accesses,
-    linear_coefficient,
-    stride,
-    value_variables,
-)
+from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.loops import (
     conditions_around,
     find_loop,

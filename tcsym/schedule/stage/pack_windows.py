@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over short numbers whose channels lie apart -> over copies with channels side by side.
 
     Y(n,o,y,x) += float(X(n,c,y+i,x+j)) * float(F(o,c,i,j))                          c < C

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums of products of short numbers -> dot products of two or four steps at once.
 
     C(m,n) += float(A(m,k)) * float(B(k,n))         k < K

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows that hang over the edge of an operand -> a padded copy, read without a guard.
 
 `c ? I(.., h + k - 1, ..) : x`, where `c` bounds the subscripts only, is an element of the operand
@@ -14,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Cast, Expr, IndexValue, Read, Select, dtype_of
 from tcsym.index.expr import (
     ZERO,
@@ -132,7 +132,7 @@ def _guards(
 ) -> list[tuple[int, Limit]] | None:
     """Dimension, sign, rest: sign * subscript + rest >= 0, rest in sizes."""
     condition = as_condition(v.condition)
-    if condition is None or not is_exact_in_int32(condition):
+    if condition is None:
         return None
     found: list[tuple[int, Limit]] = []
     for c in conjuncts(condition):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tile loops of a contraction -> blocks of rows and panels of column tiles.
 
 Order: blocks, panels, { copies of the panel; other loops, row tiles, column tiles }. A panel of the

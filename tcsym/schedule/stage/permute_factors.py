@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands of a map that lie across its result, and are used several times -> copies along it.
 
 `Z(a,b,c,d) = X(a,b) * Y(d,c)`: for each a and b, rows of Z take their factors from far apart, or a

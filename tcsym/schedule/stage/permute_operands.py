@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operands of a contraction that lie along neither their side nor a sum -> copies that do.
 
 In Z(a,b,c,d,e,f) += X(d,e,g,a) * Y(g,f,b,c), neither rows d, e nor steps g of X are neighbours:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over windows of short numbers -> what of them can be dot products over packed channels.
 
 Of the two factors one is the image, which windows slide over, the other the weights. Both move with

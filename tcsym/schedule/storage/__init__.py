@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries: contracted, folded, padded, private, placed."""

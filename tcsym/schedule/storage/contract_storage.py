@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries shrink to what one iteration of their private loops needs, and get a place."""
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
-from tcsym.schedule.analysis.touched import Touched
+from tcsym.schedule.analysis.touched import nodes_with, rewrite_uses, uses_in
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024
@@ -55,20 +56,19 @@ def contract_storage(kernel: Kernel) -> Kernel:
     constant ones go on the stack, the rest stays in the arena. Needs `privatise`. Packed panels and
     accumulators of lanes already have their shape.
     """
-    touched = Touched()
     for b in kernel.buffers:
         if b.padded:
-            kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body, touched)))
+            kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body)))
         elif b.space == "arena":
-            kernel = _contract_one(kernel, b, touched)
+            kernel = _contract_one(kernel, b)
     return kernel
 
 
 Uses = tuple[tuple[Access, tuple[Loop, ...]], ...]
 
 
-def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
-    uses = tuple(touched.uses(kernel.body, b.name))
+def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
+    uses = tuple(uses_in(kernel.body, b.name))
     if not uses:
         return kernel
     sizes = frozenset(kernel.sizes)
@@ -76,12 +76,12 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     hulls = [_hull(b, d, uses, ranges) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
     kept = _lanes_last(_with_lanes(b, kept, uses), uses)
-    body = _rewrite(kernel.body, b, hulls, kept, touched)
+    body = _rewrite(kernel.body, b, hulls, kept)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
     small = replace(b, shape=shape, strides=None)
-    space = _space(small, body, touched)
-    padded = space == "register" and not is_guarded(body, b.name, touched)
+    space = _space(small, body)
+    padded = space == "register" and not is_guarded(body, b.name)
     small = replace(small, space=space, padded=padded)
     return replace(kernel, body=body).with_buffer(small)
 
@@ -121,9 +121,9 @@ def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
     return [*(d for d in dimensions if d not in moved), *moved]
 
 
-def is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
+def is_guarded(node: Node, buffer: str) -> bool:
     """Some write of the buffer happens in only some lanes, by a condition."""
-    for x, around in touched.nodes(node, buffer):
+    for x, around in nodes_with(node, buffer):
         lanes = {y.variable for y in around if y.kind in ("vector", "unrolled")}
         varies = isinstance(x, Branch) and lanes & condition_variables(x.condition)
         if varies and any(a.written and a.buffer == buffer for a in accesses(x)):
@@ -211,9 +211,7 @@ def _drop(e: Index, private: frozenset[str]) -> Index:
     return weighted_sum([t for t in kept if not t[0].variables() & private], e.constant)
 
 
-def _rewrite(
-    node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int], touched: Touched
-) -> Node:
+def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -> Node:
     def one(s: Index, d: int) -> Index:
         hull = hulls[d]
         if hull is None:
@@ -241,7 +239,7 @@ def _rewrite(
         new = tuple(one(s, d) if isinstance(s := old[d], Index) else s for d in kept)
         return replace(v, subscripts=new, checked=tuple(v.checked[d] for d in kept if v.checked))
 
-    return touched.rewrite(node, b.name, lambda n: map_node(n, statement, value))
+    return rewrite_uses(node, b.name, lambda n: map_node(n, statement, value))
 
 
 def _place(dimension: int, rank: int, kept: list[int]) -> int:
@@ -249,12 +247,12 @@ def _place(dimension: int, rank: int, kept: list[int]) -> int:
     return kept.index(dimension + rank) - len(kept)
 
 
-def _space(b: Buffer, node: Node, touched: Touched) -> Space:
+def _space(b: Buffer, node: Node) -> Space:
     extents = [e.as_int() for e in b.shape]
     if any(e is None for e in extents):
         return "arena"
     count = math.prod(e or 0 for e in extents)
-    uses = list(touched.uses(node, b.name))
+    uses = list(uses_in(node, b.name))
     kinds = {x.variable: x.kind for _, around in uses for x in around}
     plain = all(
         isinstance(s, Index) and all(kinds.get(v) in ("unrolled", "vector") for v in s.variables())

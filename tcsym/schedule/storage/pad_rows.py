@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a temporary that end in a ragged vector -> rows of whole vectors.
 
 A masked store at the end of a row covers the first elements of the next one: whatever loads these
@@ -10,15 +11,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, Index, maximum
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate, relax
 from tcsym.ir.loops import Buffer, Kernel, Loop
-from tcsym.schedule.analysis.access import (
-    Access,
-    linear_coefficient,
-    subscript_variables,
-)
-from tcsym.schedule.analysis.touched import Touched
+from tcsym.schedule.analysis.access import Access, subscript_variables
+from tcsym.schedule.analysis.touched import uses_in
 from tcsym.schedule.storage.contract_storage import is_guarded
 
 
@@ -27,23 +25,22 @@ def pad_rows(kernel: Kernel) -> Kernel:
 
     Contract: storage has its places.
     """
-    touched = Touched()
     for b in kernel.buffers:
         if b.space in ("arena", "stack") and not b.padded and b.dtype.is_float:
-            length = _whole_length(kernel, b, touched)
+            length = _whole_length(kernel, b)
             if length is not None:
                 shape = (*b.shape[:-1], length)
                 kernel = kernel.with_buffer(replace(b, shape=shape, padded=True))
     return kernel
 
 
-def _whole_length(kernel: Kernel, b: Buffer, touched: Touched) -> Index | None:
+def _whole_length(kernel: Kernel, b: Buffer) -> Index | None:
     """Of rows in which masked lanes have a place; None if it is not known, or there are none."""
     if not b.shape or any(relax(n, frozenset(), True) is None for n in b.shape[:-1]):
         return None
     ends: list[Index | None] = []
     ragged = False
-    for a, around in touched.uses(kernel.body, b.name):
+    for a, around in uses_in(kernel.body, b.name):
         if a.spans or any(a.checked) or not all(isinstance(s, Index) for s in a.subscripts):
             return None
         moving = subscript_variables(a.subscripts)
@@ -52,7 +49,7 @@ def _whole_length(kernel: Kernel, b: Buffer, touched: Touched) -> Index | None:
                 ends.append(_end(kernel, a, around) if _ends_row(b, a, x, around) else None)
                 ragged = ragged or a.written
     known = [n for n in ends if n is not None]
-    if not ragged or len(known) < len(ends) or is_guarded(kernel.body, b.name, touched):
+    if not ragged or len(known) < len(ends) or is_guarded(kernel.body, b.name):
         return None
     length = maximum(*known)
     return None if b.space == "stack" and length.as_int() is None else length

@@ -1,13 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where buffers live: `Allocate` nodes, outside all loops or inside the parallel loop."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, block
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, allocated
 from tcsym.ir.traverse import loads, map_node, walk
-from tcsym.schedule.analysis.touched import Touched
+from tcsym.schedule.analysis.blocks import buffers_in, touches, users, with_parts
 
 
 def without_allocations(node: Node) -> Node:
@@ -23,14 +26,13 @@ def place_allocations(kernel: Kernel) -> Kernel:
     share. Thread loops of a device may hand such a buffer on, each thread to itself.
     """
     body = without_allocations(kernel.body)
-    touched = Touched()
-    used = touched(body)
+    used = buffers_in(body)
     on_device = any(isinstance(x, Loop) and x.kind == "thread" for x, _ in walk(body))
     buffers = [b for b in kernel.buffers if b.space == "argument" or b.name in used]
     for b in sorted(buffers, key=lambda b: b.space == "shared"):  # these around all others
         if b.space != "argument":
-            inside = _Inside(b, touched, on_device)(body)
-            body = Allocate(b.name, body) if inside is None else inside
+            inside = _Inside(b, on_device)(body)
+            body = allocated(b.name, body) if inside is None else inside
     return replace(kernel, body=body, buffers=tuple(buffers))
 
 
@@ -38,7 +40,6 @@ class _Inside(Struct, frozen=True):
     """A node -> it with the allocation inside parallel loops; None if it must be outside of it."""
 
     buffer: Buffer
-    touched: Touched
     on_device: bool
 
     def __call__(self, node: Node) -> Node | None:
@@ -46,23 +47,26 @@ class _Inside(Struct, frozen=True):
         match node:
             case Loop():
                 if node.kind in ("parallel", "thread"):
-                    inner = Allocate(name, node.body)
+                    inner = allocated(name, node.body)
                     return replace(node, body=inner) if self.is_private(node) else None
                 if node.value is not None and any(r.tensor == name for r in loads(node.value)):
                     return None
                 found = self(node.body)
                 if found is None and node.kind == "block" and node.variable in private:
-                    found = Allocate(name, node.body)
+                    found = allocated(name, node.body)
                 return None if found is None else replace(node, body=found)
             case Allocate(other, body):
                 found = self(body)
                 return None if found is None else Allocate(other, found)
             case Branch(c, a, b):
-                arms = self._in_users((a,) if b is None else (a, b))
-                return None if arms is None else Branch(c, arms[0], None if b is None else arms[1])
+                both = (a,) if b is None else (a, b)
+                arms = self._in_users(both, [k for k, x in enumerate(both) if self._uses(x)])
+                if arms is None:
+                    return None
+                return Branch(c, arms.get(0, a), None if b is None else arms.get(1, b))
             case Block(body):
-                parts = self._in_users(body)
-                return None if parts is None else block(*parts)
+                parts = self._in_users(body, users(node, name))
+                return None if parts is None else with_parts(node, parts)
             case _:
                 return None
 
@@ -78,22 +82,23 @@ class _Inside(Struct, frozen=True):
             case Allocate(_, body):
                 return self._in_private(body)
             case Branch(_, a, b):
-                return self._all_in_private((a,) if b is None else (a, b))
+                return all(self._in_private(x) for x in (a, b) if x is not None and self._uses(x))
             case Block(body):
-                return self._all_in_private(body)
+                return all(self._in_private(body[k]) for k in users(node, self.buffer.name))
             case _:
                 return False
 
-    def _all_in_private(self, nodes: tuple[Node, ...]) -> bool:
-        used = [x for x in nodes if self.buffer.name in self.touched(x)]
-        return all(self._in_private(x) for x in used)
+    def _uses(self, node: Node) -> bool:
+        return touches(node, self.buffer.name)
 
-    def _in_users(self, nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
-        """The nodes, each user with an allocation of its own."""
-        users = [k for k, x in enumerate(nodes) if self.buffer.name in self.touched(x)]
+    def _in_users(self, nodes: tuple[Node, ...], users: Sequence[int]) -> dict[int, Node] | None:
+        """The users among the nodes, each with an allocation of its own."""
         if len(users) > 1 and (self.on_device or self.buffer.space not in ("register", "stack")):
             return None
-        found = {k: self(nodes[k]) for k in users}
-        if any(x is None for x in found.values()):
-            return None
-        return tuple(found.get(k) or x for k, x in enumerate(nodes))
+        found: dict[int, Node] = {}
+        for k in users:
+            inside = self(nodes[k])
+            if inside is None:
+                return None
+            found[k] = inside
+        return found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proved privacy of temporaries -> subscripts in which it shows."""
 
 from __future__ import annotations
@@ -8,17 +9,13 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import eliminate, extent_from
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node
-from tcsym.schedule.analysis.access import (
-    Access,
-    Subscripts,
-    linear_coefficient,
-    value_variables,
-)
+from tcsym.schedule.analysis.access import Access, Subscripts, value_variables
 from tcsym.schedule.analysis.loops import replace_loop
-from tcsym.schedule.analysis.touched import Touched
+from tcsym.schedule.analysis.touched import rewrite_uses, uses_in
 
 Uses = Iterable[tuple[Access, tuple[Loop, ...]]]
 
@@ -30,33 +27,32 @@ def privatise(kernel: Kernel) -> Kernel:
     disagree, the loop is no longer taken as private, and so runs in order. Afterwards the terms of
     private loops may be dropped from all subscripts of a buffer (`contract_storage`).
     """
-    touched = Touched()
     for b in kernel.buffers:
         if b.space != "argument" and b.private:
-            kernel = _privatise_one(kernel, b, touched)
+            kernel = _privatise_one(kernel, b)
     return kernel
 
 
-def _privatise_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
-    around = _common_loops(kernel.body, b.name, touched)
+def _privatise_one(kernel: Kernel, b: Buffer) -> Kernel:
+    around = _common_loops(kernel.body, b.name)
     kernel = kernel.with_buffer(replace(b, private=b.private & {x.variable for x in around}))
     for k, loop in reversed(
         tuple(enumerate(around))
     ):  # so that inner loops get the later dimensions
         if loop.variable not in kernel.buffer(b.name).private:
             continue
-        moves = _moves(touched.uses(kernel.body, b.name), loop.variable)
+        moves = _moves(uses_in(kernel.body, b.name), loop.variable)
         if moves is None:
             kernel = _give_up(kernel, b.name, loop.variable)
         elif all(c == ZERO for c in moves):
-            kernel = _add_dimension(kernel, b.name, loop, around[:k], touched)
+            kernel = _add_dimension(kernel, b.name, loop, around[:k])
     return kernel
 
 
-def _common_loops(node: Node, buffer: str, touched: Touched) -> tuple[Loop, ...]:
+def _common_loops(node: Node, buffer: str) -> tuple[Loop, ...]:
     """Loops around every access of `buffer`, outermost first."""
     common: tuple[Loop, ...] | None = None
-    for _, around in touched.uses(node, buffer):
+    for _, around in uses_in(node, buffer):
         if common is None:
             common = around
         n = next(
@@ -92,20 +88,18 @@ def _give_up(kernel: Kernel, buffer: str, variable: str) -> Kernel:
     return replace(kernel, body=body).with_buffer(replace(b, private=b.private - {variable}))
 
 
-def _add_dimension(
-    kernel: Kernel, buffer: str, loop: Loop, outer: tuple[Loop, ...], touched: Touched
-) -> Kernel:
+def _add_dimension(kernel: Kernel, buffer: str, loop: Loop, outer: tuple[Loop, ...]) -> Kernel:
     least, most = eliminate(loop.lower, outer, False), eliminate(loop.upper, outer, True)
     if least is None or most is None:
         return _give_up(kernel, buffer, loop.variable)
     b = kernel.buffer(buffer)
     n = extent_from(most - least, frozenset(kernel.sizes))
     new = replace(b, shape=(n, *b.shape), strides=None)
-    body = prefix_subscript(kernel.body, buffer, var(loop.variable) - least, touched)
+    body = prefix_subscript(kernel.body, buffer, var(loop.variable) - least)
     return replace(kernel, body=body).with_buffer(new)
 
 
-def prefix_subscript(node: Node, buffer: str, subscript: Index, touched: Touched) -> Node:
+def prefix_subscript(node: Node, buffer: str, subscript: Index) -> Node:
     """`node` with a first subscript added to every access of `buffer`."""
 
     def statement(x: Node) -> Node:
@@ -121,4 +115,4 @@ def prefix_subscript(node: Node, buffer: str, subscript: Index, touched: Touched
             )
         return v
 
-    return touched.rewrite(node, buffer, lambda n: map_node(n, statement, value))
+    return rewrite_uses(node, buffer, lambda n: map_node(n, statement, value))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Temporaries of which a loop in order reads the last steps only -> storage for as many steps.
 
 C(t,b) = F(t,b)*C(t-1,b) + X(t,b), where nothing else reads the last step, needs C(b): each point
@@ -15,10 +16,11 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, index, mod, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, walk
-from tcsym.schedule.analysis.access import Access, Subscripts, accesses, linear_coefficient
+from tcsym.schedule.analysis.access import Access, Subscripts, accesses
 from tcsym.schedule.analysis.loops import find_loop
 
 Arms = tuple[tuple[int, bool], ...]

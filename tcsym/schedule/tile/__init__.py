@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Register tiles, vectors, blocks of rows and columns, unroll-and-jam, transposition."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `column blocks`: reductions into rows of many columns, a block of them at a time.
 
 A strip of a few vectors walks down the rows in steps as long as a row: every step is another page,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `contraction`: a register tile over packed panels, the band's epilogue on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums over long columns of short rows -> sums over rows as long as several vectors, then of those.
 
 A row of one to a few elements fills no vector. Rows that lie one behind the other in memory are as

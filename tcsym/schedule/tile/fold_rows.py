@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short rows that lie one behind the other in memory -> vectors that run across them.
 
 `O(b,i,j) = X(b,i) * Y(b,j)` with six j: a row fills six lanes. As many rows as a vector has lanes
@@ -42,15 +43,10 @@ MOST_PERMUTED = 6  # vectors, which stay in registers
 LEAST_ROWS = 64  # of all loops: the tables take as long as 50 rows
 
 
-def fold_rows(
-    kernel: Kernel, nest: str, setting: Setting, run: bool = False
-) -> Version[FoldRows] | None:
-    """A version for short rows; None if the nest's last two loops make no such rows.
-
-    run: also if all operands run on from row to row, as the result does.
-    """
+def fold_rows(kernel: Kernel, nest: str, setting: Setting) -> Version[FoldRows] | None:
+    """A version for short rows; None if the nest's last two loops make no such rows."""
     chain = chain_of(find_loop(kernel.body, nest))
-    if len(chain) < 2 or not _is_foldable(kernel, chain, setting, run):
+    if len(chain) < 2 or not _is_foldable(kernel, chain, setting):
         return None
     rows, columns = chain[-2:]
     lanes = setting.lanes(kernel, columns.body)
@@ -63,7 +59,7 @@ def fold_rows(
     return Version(condition, FoldRows(columns.variable), "before", note=note, keeps_rest=True)
 
 
-def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting, run: bool) -> bool:
+def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting) -> bool:
     """Element-wise, with results one behind the other; operands move as they do, or with one."""
     rows, columns = chain[-2:]
     store, inside = columns.body, {x.variable for x in chain}
@@ -83,7 +79,7 @@ def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting, run:
     values = tuple(subvalues(store.value))
     permuted = {v for v in values if isinstance(v, Read) and len(value_variables(v) & pair) == 1}
     fits = all(_has_vectors(kernel, v, rows, columns, setting) for v in values)
-    return fits and (run or permuted != set()) and len(permuted) <= MOST_PERMUTED
+    return fits and 0 < len(permuted) <= MOST_PERMUTED
 
 
 def _has_vectors(kernel: Kernel, v: Value, rows: Loop, columns: Loop, setting: Setting) -> bool:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores one after the other -> the last of them, with what the others left in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small products -> vectors of a lane for each of them, on copies of their operands.
 
 A copy of an operand has a row of lanes for each element of one product: the transposition of two

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over images -> tiles of a row's points with another loop in the lanes, where that pays.
 
 A vector along a row of an image reads neighbours that cross lines of the first cache, once for each

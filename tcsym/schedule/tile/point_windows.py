@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of one point -> vectors along columns, without loops over the windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A band of parallel loops -> tiles whose points are registers: unrolled rows, vector columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long epilogues of register tiles -> loops over the tile's rows, with the tile in the frame.
 
 What follows a reduction is the same code for every row of its tile. Unrolled it is most of a kernel
@@ -15,16 +16,12 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import ZERO, Index, floordiv, ge, minimum, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import map_inner, substitute_node, subvalues, walk
-from tcsym.schedule.analysis.access import (
-    Access,
-    accesses,
-    linear_coefficient,
-    rename_buffers,
-)
+from tcsym.schedule.analysis.access import Access, accesses, rename_buffers
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.split.full_tiles import CHEAP_CALLS

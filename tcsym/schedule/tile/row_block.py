@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A row loop over several nests -> blocks of rows, with the rows of a block inside each nest.
 
 Contractions that share a row loop with other work (attention: scores, softmax, values) get rows for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `rows`: each innermost loop in vectors, along the best loop of its chain."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FloorDiv, Index, floordiv
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import loads, subvalues, walk
+from tcsym.ir.traverse import loads, subvalues
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.loops import (
     chain_of,
@@ -167,9 +168,8 @@ def split_rest(
 
 def leaf_chain(nest: Node, leaf: str) -> tuple[Loop, ...]:
     """The perfect chain that ends in the innermost loop `leaf`, outermost first."""
-    around = next(a for x, a in walk(nest) if isinstance(x, Loop) and x.variable == leaf)
     chain = chain_of(find_loop(nest, leaf))
-    for loop in reversed(around):
+    for loop in reversed(loops_around(nest, leaf)):
         if loop.body != chain[0]:
             break
         chain = (loop, *chain)

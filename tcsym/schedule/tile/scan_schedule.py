@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `scan`: several rows at once around a loop in order, their state in registers.
 
 One row waits for its own last step; the chains of several overlap.

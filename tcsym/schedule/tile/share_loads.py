@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Neighbouring rows that read the same elements -> two rows at a time, each element loaded once.
 
 Row i of a stencil reads rows i to i + 2 of its operand, and row i + 1 two of these again; so do the

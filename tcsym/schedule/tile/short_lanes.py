@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest with short rows -> the same with another parallel loop in the lanes, and the rows inside.
 
 Elements of a vector lie apart in memory, but no lane is idle.

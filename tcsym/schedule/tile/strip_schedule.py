@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `strips`: several vectors along a parallel loop, with the reduction loops inside.
 
 For column reductions, normalisations along an outer axis, pooling, products without reuse: whatever
@@ -24,6 +25,7 @@ from tcsym.schedule.analysis.loops import (
     outermost_loops,
     replace_loop,
     statements_in,
+    writes_in,
 )
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
@@ -118,11 +120,9 @@ def _nest_cost(kernel: Kernel, outer: Band, nest: Loop, lanes: int) -> float:
 
 def _is_window(band: Band, variable: str) -> bool:
     """The reduction slides over an operand that the band moves along too: few iterations."""
-    return any(
-        slides_over(x, [y for y in around if y.variable == variable], v)
-        for x, around in reductions(band.body)
-        for v in band.variables
-    )
+    loop = find_loop(band.body, variable)
+    updates = [x for x in writes_in(loop) if isinstance(x, Update)]
+    return any(slides_over(x, (loop,), v) for x in updates for v in band.variables)
 
 
 def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:

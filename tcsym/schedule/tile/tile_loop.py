@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One loop -> a tile loop and a point loop; a constant point loop -> registers x lanes."""
 
 from __future__ import annotations

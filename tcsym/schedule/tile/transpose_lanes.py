@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lanes a row apart, points along the row -> square blocks of rows, transposed in registers.
 
 Where rows are short, neighbouring rows run in the lanes: vectors are gathered and scattered element

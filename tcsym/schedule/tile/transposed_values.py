@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of elements that run along another loop than the stores -> of blocks transposed before.
 
     Y(c,r) = f(X(r,c), ..)  ->  P(16,16) = X(r..,c..) transposed;  Y(c+k,r+l) = f(P(k,l), ..)

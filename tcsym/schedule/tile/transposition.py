@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element-wise nests whose loads and stores run along different loops -> blocks of both loops.
 
 A plain transposition is moved block by block through registers. So is what other values need

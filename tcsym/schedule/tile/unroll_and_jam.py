@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums along rows that share an operand, or wait -> blocks of rows, beside the rows one by one.
 
 A matrix times a vector: each element of the vector is loaded once for four rows, and memory is read

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short constant reduction loops around a register tile -> straight code, operand row by row.
 
 With rows r and a window k that read row s*r + k of the operand, the tile is traversed by operand

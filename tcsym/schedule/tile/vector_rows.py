@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An innermost loop -> vectors: groups of them, single ones, and a last one that is ragged.
 
 The last one overlaps the one before it where elements may be made twice, else it is masked;
@@ -27,10 +28,10 @@ from tcsym.ir.loops import (
     Value,
     block,
 )
-from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.identities import identity
-from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in
+from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.version.versioning import Copies
 
@@ -65,8 +66,7 @@ def vectorise_row(kernel: Kernel, top: str, variable: str, shape: RowShape, name
     Contract: the loop is parallel or a reduction, and `vector_refusal` has nothing against it.
     """
     row = find_loop(kernel.body, variable)
-    around = next(a for x, a in walk(kernel.body) if isinstance(x, Loop) and x.variable == top)
-    private = frozenset(x.variable for x in around)
+    private = frozenset(x.variable for x in loops_around(kernel.body, top))
     lanes = _accumulators(kernel, row, shape, names, private)
     parts = _Parts(Copies(kernel, names), row, shape, lanes)
     remainder = parts.remainder()

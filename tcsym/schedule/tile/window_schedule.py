@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leaf schedule `windows`: register tiles of rows x columns where windows slide over an operand.
 
 Depthwise convolution, pooling, stencils with reductions: nothing is worth packing, but

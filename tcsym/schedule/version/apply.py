@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, plan -> the nest scheduled so: the plan's mechanism, and plans for nests that it makes."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tcsym.schedule.version.choose import add_versions, choose, record, schedule
 from tcsym.schedule.version.contraction_proposals import CONTRACTION, panels_of_terms
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.nest_proposals import PARTS, refused, with_shared_rows
-from tcsym.schedule.version.row_proposals import folded_run
+from tcsym.schedule.version.row_proposals import single_elements
 
 MOST_GUARDS = 2
 Schedule = Callable[[Kernel, str, Setting], Kernel]
@@ -172,7 +173,7 @@ def _functions_apart(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Sums, then the map of them, beside versions for short rows."""
     kernel, nests = split_maps(kernel, nest, setting.names)
     setting.note(nest, "few columns: functions of sums apart")
-    kernel = add_versions(kernel, nests[-1], setting, [folded_run], apply_rows)
+    kernel = add_versions(kernel, nests[-1], setting, [single_elements], apply_rows)
     for x in nests:
         kernel = schedule_nest(kernel, x, replace(setting, long_sums=False))
     return kernel

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contraction, plan -> the nest scheduled so, and the copies and sums that the plan makes."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tcsym.schedule.version.literal_windows import (
     literal_copy,
     symbolic_windows,
 )
-from tcsym.schedule.version.row_proposals import folded_run
+from tcsym.schedule.version.row_proposals import single_elements
 
 WHOLE_VECTORS = 2  # of overlapping tiles, where columns are too few for the target's tile
 
@@ -152,7 +153,7 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
             kernel = copy_along_sum(kernel, nest, along, setting.names)
     kernel, nests = split_maps(kernel, nest, setting.names)
     if len(nests) > 1:  # the map of sums, beside versions for short rows
-        kernel = add_versions(kernel, nests[-1], setting, [folded_run], apply_rows)
+        kernel = add_versions(kernel, nests[-1], setting, [single_elements], apply_rows)
     for x in nests:
         kernel = schedule_leaf(kernel, x, setting)
     return kernel

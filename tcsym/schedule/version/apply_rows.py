@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, plan of a leaf or of rows -> the nest scheduled so; and the leaves and maps inside it."""
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from tcsym.schedule.plan import (
     RowBlocks,
     RowPlan,
     Rows,
-    SingleColumn,
     SplitWindows,
     Strips,
     Terms,
@@ -47,7 +47,6 @@ from tcsym.schedule.version.choose import choose
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.row_proposals import ROWS, folded_rows
 from tcsym.schedule.version.single_terms import as_map
-from tcsym.schedule.version.unit_columns import as_row
 
 
 def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -96,10 +95,6 @@ def apply_rows(plan: LeafPlan | RowPlan, kernel: Kernel, nest: str, setting: Set
             return schedule_lanes(kernel, nest, plan, setting)
         case Interleave():
             return schedule_interleave(kernel, nest, plan, setting)
-        case SingleColumn(size, may_be_short):
-            setting.note(nest, "a single column: a row")
-            schedule = schedule_map if may_be_short else schedule_leaf
-            return schedule(as_row(kernel, nest, size), nest, setting)
         case SplitWindows():
             return _split_windows(kernel, nest, setting)
         case PermuteFactors():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest, proposals -> the kernel with its versions: which plan the nest gets, at which sizes.
 
 The only place where policy duplicates a nest, and where sizes are left out. Proposals say what they
@@ -21,6 +22,7 @@ from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.plan import P, Plan, Refusal, Version, always, renamed
 from tcsym.schedule.version.versioning import Loops, beside
 
+NONE = "-"  # what no plan is called
 Proposal = Callable[[Kernel, str, Setting], Iterable[Version[P] | Refusal]]
 Apply = Callable[[P, Kernel, str, Setting], Kernel]
 
@@ -75,7 +77,8 @@ class _Rest(Struct, Generic[P]):
     """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
 
     stays: something is left even where a version always holds. wanted: the plan that options ask
-    for (`Options.plan`), until it comes.
+    for (`Options.plan`), until it comes. offered: by the names that plans have there; all there
+    are, if it is_listed.
     """
 
     kernel: Kernel
@@ -87,14 +90,15 @@ class _Rest(Struct, Generic[P]):
     loops: Loops = field(default_factory=dict)
     wanted: str = ""
     offered: list[tuple[str, Version[P]]] = field(default_factory=list)
+    is_listed: bool = False
 
     def take_all(self, proposals: Iterable[Proposal[P]]) -> bool:
         """Versions until nothing is left; False if something is. What was taken is recorded."""
         nest, given = self.nest, tuple(proposals)
-        self.wanted = self.setting.options.plan
+        self.wanted = self.setting.options.plan or (NONE if self.setting.tells_all else "")
         is_done = self._take_all(given)
         if self.wanted:  # not one of these: maybe of a nest inside
-            self.wanted, self.offered = "", []
+            self.wanted, self.is_listed = "", True
             is_done = self._take_all(given)
         if self.taken:
             self.setting.record.append(Choice(nest, tuple(self.taken), tuple(self.offered)))
@@ -113,18 +117,26 @@ class _Rest(Struct, Generic[P]):
             if not self.wanted:
                 self.taken.append(Note(self.nest, x.reason))
             return False
-        kind = type(x.plan).__name__
-        n = sum(isinstance(y.plan, type(x.plan)) for _, y in self.offered)
-        name = f"{kind}:{n + 1}" if n else kind
-        self.offered.append((name, x))
+        needs = in_context(self.kernel, x.when if x.needs is None else x.needs)
+        if needs == FALSE:
+            return False
+        name = self._listed(x)
         if self.wanted and self.wanted != name:
             return False
         if self.wanted:
             options = replace(self.setting.options, plan="")
             self.wanted, self.setting = "", replace(self.setting, options=options)
-            when = x.when if x.needs is None else x.needs
-            return self._taken(replace(x, when=when, is_seldom=False, keeps_rest=False))
+            return self._taken(replace(x, when=needs, is_seldom=False, keeps_rest=False))
         return self._taken(x)
+
+    def _listed(self, x: Version[P]) -> str:
+        """Its name, as the first or the k-th of its kind."""
+        kind = type(x.plan).__name__
+        n = sum(isinstance(y.plan, type(x.plan)) for _, y in self.offered)
+        name = f"{kind}:{n + 1}" if n else kind
+        if not self.is_listed:
+            self.offered.append((name, x))
+        return name
 
     def _taken(self, x: Version[P]) -> bool:
         when = in_context(self.kernel, x.when)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contraction -> its plans: panels, operands in place, products along the sum.
 
 Packed panels in register tiles are for many rows and columns. Few columns change places with the
@@ -26,6 +27,7 @@ from tcsym.ir.loops import Kernel
 from tcsym.ir.packed import BFLOAT
 from tcsym.schedule.analysis.assume import in_context, most_in_context
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_at
+from tcsym.schedule.analysis.checked_rows import gathered_rows
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
@@ -66,7 +68,12 @@ from tcsym.schedule.version.contraction_versions import (
     streams_in_place,
 )
 from tcsym.schedule.version.exchange_sides import shared_pays
-from tcsym.schedule.version.interleaving import interleaving, interleaving_pays, transposing
+from tcsym.schedule.version.interleaving import (
+    interleaving,
+    interleaving_pays,
+    lanes_full,
+    transposing,
+)
 from tcsym.schedule.version.narrow_columns import narrow_columns
 from tcsym.schedule.version.single_terms import one_term
 from tcsym.schedule.version.step_lanes import step_lanes
@@ -83,7 +90,8 @@ def interleaved(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version
     found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
     if found is not None:
         pays = interleaving_pays(kernel, nest, roles, found, setting)
-        yield Version(pays, found.plan(products=True), "after", keeps_rest=True)
+        needs = lanes_full(kernel, nest, found, setting)
+        yield Version(pays, found.plan(products=True), "after", keeps_rest=True, needs=needs)
 
 
 def few_columns(
@@ -146,7 +154,7 @@ def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[S
     if pays is None or roles.rows is None or not _is_of_sizes(kernel, in_context(kernel, pays)):
         return
     plan = SplitK(roles.columns, roles.rows)
-    yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True)
+    yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True, needs=TRUE)
 
 
 def _may_leave_out(kernel: Kernel, nest: str, setting: Setting) -> bool:
@@ -205,7 +213,8 @@ def single_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version
     # loops around more than these give threads parts
     plan = ColumnBlocks(roles.columns, splits_rows=len(band.loops) == 2)
     note = f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows"
-    yield Version(all_of((few, pays)), plan, note=note, keeps_rest=True)
+    needs = gathered_rows(kernel, band_of(find_loop(kernel.body, roles.columns)))
+    yield Version(all_of((few, pays)), plan, note=note, keeps_rest=True, needs=needs)
 
 
 def single_channels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[WindowTile]]:
@@ -221,7 +230,8 @@ def single_channels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Ver
     whole = whole_window_tile(kernel, nest, roles.columns, rows, setting)
     few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
     note = f"windows, columns {roles.columns}, rows {rows}"
-    yield Version(all_of((few, whole.when)), whole.plan, note=note, keeps_rest=True)
+    when = all_of((few, whole.when))
+    yield Version(when, whole.plan, note=note, keeps_rest=True, needs=whole.when)
 
 
 def single_points(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[UnitWindows]]:
@@ -239,11 +249,12 @@ def single_points(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Versi
         return
     few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
     wide = ge(extent(band.loop(columns)), point_tile(kernel, band, setting).columns)
-    single = in_context(kernel, all_of((few, wide, *(eq(extent(x), 1) for x in windows))))
+    needs = all_of((wide, *(eq(extent(x), 1) for x in windows)))
+    single = in_context(kernel, all_of((few, needs)))
     if _is_of_sizes(kernel, single):
         plan = UnitWindows(columns, tuple(x.variable for x in windows))
         note = f"vectors along {columns} for {SINGLE_ROWS} rows"
-        yield Version(single, plan, note=note, keeps_rest=True)
+        yield Version(single, plan, note=note, keeps_rest=True, needs=needs)
 
 
 def in_place(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[InPlace]]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two sides of a contraction: what its columns and its rows are, and which operands get panels.
 
 An image's two loops become one side where they can (`contraction.fuse_parallel`): all of it is then

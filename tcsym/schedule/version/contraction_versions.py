@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The versions of a contraction: at which sizes panels pay, and what runs at the others.
 
 A register tile of packed panels is best where both sides are long. Few rows, or few columns, have

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Few columns beside loops that share the rows' operand -> whether rows as columns take less time.
 
 `Z(a,b,c,d) += X(e,b,a,d) * Y(c,e)` with two d: a tile has d in its lanes, for the sake of Z, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guarded products whose weights turn out finite -> guards around the image alone, or around all.
 
 0 times an infinity is no 0. So `c ? I*F : 0` must keep F out where c fails, which costs more than
@@ -18,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
-from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Const, Expr, Read, dtype_of
 from tcsym.index.expr import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
 from tcsym.ir.bounds import extent
@@ -39,6 +39,7 @@ from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.split.guarded_products import is_inside
 from tcsym.schedule.split.residue_guards import Guarded, guarded
 from tcsym.schedule.version.versioning import duplicate
+from tcsym.trees import preorder
 from tcsym.types import DType
 
 LEAST_USES = 16  # of a weight: else asking for it costs too much
@@ -167,17 +168,33 @@ def _splits(e: Expr) -> Iterator[tuple[Expr, Expr]]:
     """Image and weight whose product it may be. docs/decisions/0017: factors are free."""
     if isinstance(under_casts(e), Read):  # under a guard: a product with 1 or 0
         yield Const(1, dtype_of(e)), e
-    if not isinstance(e, Binary) or e.op != "mul" or e.exact:
-        return
-    for a, b in ((e.left, e.right), (e.right, e.left)):
-        yield a, b
-        if isinstance(b, Binary) and dtype_of(e).is_float:
-            yield from ((replace(e, left=a, right=p), q) for p, q in _splits(b))
+    for x in preorder(_Split(None, e), _Split.inside):
+        if x.image is not None:
+            yield x.image, x.weight
+
+
+class _Split(Struct, frozen=True):
+    """`weight` times `image`, or nothing."""
+
+    image: Expr | None
+    weight: Expr
+
+    def inside(self) -> list[_Split]:
+        """With a factor of the weight taken to the image."""
+        e = self.weight
+        if not isinstance(e, Binary) or e.op != "mul" or e.exact:
+            return []
+        if self.image is not None and not e.dtype.is_float:
+            return []
+        sides = ((e.left, e.right), (e.right, e.left))
+        return [_Split(self._times(a, e), b) for a, b in sides]
+
+    def _times(self, a: Expr, e: Binary) -> Expr:
+        return a if self.image is None else replace(e, left=self.image, right=a)
 
 
 def _is_affine(guard: tuple[Expr, bool]) -> bool:
-    c = as_condition(guard[0])
-    return c is not None and is_exact_in_int32(c)
+    return as_condition(guard[0]) is not None
 
 
 def _is_weight(kernel: Kernel, e: Expr, around: tuple[Loop, ...]) -> bool:

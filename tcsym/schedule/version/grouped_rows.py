@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contraction whose operand an index finds -> whether its rows are grouped by that index.
 
 Rows of one index then share a register tile and a panel; alone, each reads all of its operand.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small products, many of them -> the loop to run in lanes, one product each, and where that pays.
 
 Where rows, columns or terms are few, a register tile is mostly empty, and so is a vector along a
@@ -144,6 +145,7 @@ def _along(
     """fits: buffers that blocks can be transposed of."""
     moved: dict[str, int] = {}
     outside: dict[str, set[tuple[Index, ...]]] = {}
+    within: set[str] = set()
     in_place = {a.buffer for a in accesses(band.body) if shared and _stays(a, v)}
     for a in accesses(band.body):
         if v in kernel.buffer(a.buffer).private or (shared and _stays(a, v)):
@@ -153,9 +155,13 @@ def _along(
             return None
         before = tuple(s for s in a.subscripts[:d] if isinstance(s, Index))
         outside.setdefault(a.buffer, set()).add(before)
+        behind = (s for s in a.subscripts[d + 1 :] if isinstance(s, Index))
+        within.update(x for s in behind for x in s.variables())
     if not moved or in_place & moved.keys():
         return None
     used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
+    if used & within:  # each iteration would copy all that all of them use
+        return None
     outer = tuple(x for x in band.variables if x in used)
     steps = moved.items() if anew else ()
     made = {b for b, d in steps if _is_made_whole(kernel, band, b, d, used)}
@@ -246,6 +252,13 @@ def interleaving_pays(
     shorter = ge(products * other, ceildiv(products, lanes) * time)
     rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), LANE_ROWS),)
     return all_of((ge(products, lanes), *rows, copies_fit(kernel, x, setting), shorter))
+
+
+def lanes_full(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Condition:
+    """There are iterations for all lanes and rows for a tile: what `Interleave` needs."""
+    band = band_of(find_loop(kernel.body, nest))
+    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), x.height),)
+    return all_of((ge(extent(band.loop(x.loop)), setting.lanes(kernel, band.body)), *rows))
 
 
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest -> its plans by windows, blocks of columns, strips or rows: without tiles of rows x columns.
 
 Strips have columns in the lanes and sums along rows, rows have the innermost loop in the lanes.
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tcsym.index.expr import FALSE, ge
+from tcsym.index.expr import FALSE, TRUE, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
@@ -71,7 +72,7 @@ def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Le
     ends = leaf.lower.variables() | leaf.upper.variables()
     is_read = any(x.value is not None and x.variable in ends for x in around)
     if is_leaf(leaf) and is_read and leaf.order == "reduction":
-        yield Version(ge(setting.lanes(kernel, leaf) - 1, extent(leaf)), Terms())
+        yield Version(ge(setting.lanes(kernel, leaf) - 1, extent(leaf)), Terms(), needs=TRUE)
 
 
 def in_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops over windows of symbolic size -> a copy for windows of 3, behind a test of the sizes.
 
 One compilation serves all sizes, but only a window of known size becomes straight code that loads

@@ -1,8 +1,8 @@
-"""Few columns, many rows -> where code of its own takes less time than a register tile.
+# SPDX-License-Identifier: Apache-2.0
+"""Few columns, many rows, functions of sums -> these apart from the sums.
 
-A tile has columns in its lanes. With up to half a vector of them most lanes are idle, which matters
-where a function of each sum follows: apart from the sums, vectors run across the rows. A single
-column of short sums is a row of them, with a lane for each.
+A register tile has columns in its lanes. With up to half a vector of them most lanes are idle,
+which matters where a function of each sum follows: apart from the sums, it is a map by itself.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
-    any_of,
     condition_variables,
-    eq,
     ge,
 )
 from tcsym.index.values import product_of
@@ -26,50 +24,28 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Store
 from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.band import Roles, band_of, reductions, roles_at
+from tcsym.schedule.analysis.band import Roles, band_of, roles_at
 from tcsym.schedule.analysis.cost import is_light
 from tcsym.schedule.analysis.loops import find_loop, loops_around, statements_in
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.plan import FunctionsApart, SingleColumn, Version
+from tcsym.schedule.plan import FunctionsApart, Version
 from tcsym.schedule.version.contraction_versions import column_count, has_windows
-from tcsym.schedule.version.unit_columns import can_be_row, size_of
 
 FULL_LANES = 3, 4  # part from which on lanes of a tile are well used
-FEW_TERMS = 7  # with more, products along the sum are as fast as lanes of single columns
-LEAST_SUMS = 8192  # of single columns: fewer are not worth code of their own,
-LEAST_RESULTS = 1024  # nor are fewer results of functions
+LEAST_RESULTS = 1024  # of functions: fewer are not worth code of their own
 
 
 def narrow_columns(
     kernel: Kernel, nest: str, setting: Setting
-) -> Iterator[Version[SingleColumn | FunctionsApart]]:
-    """For few columns and many rows: a row, or functions of the sums apart."""
+) -> Iterator[Version[FunctionsApart]]:
+    """For few columns and many rows: functions of the sums apart."""
     roles = roles_at(kernel, nest)
     if roles is None or not setting.long_sums or loops_around(kernel.body, nest):
         return
-    size = size_of(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
-    single = FALSE if size is None else _single_pays(kernel, nest, roles)
-    functions = _functions_pay(kernel, nest, roles, setting)
-    seldom = in_context(kernel, any_of((single, functions))) != TRUE
-    is_left_out = seldom and not setting.whole  # whether it may be made is of no matter then
-    if size is not None and (is_left_out or can_be_row(kernel, nest, size)):
-        plan = SingleColumn(size, may_be_short=True)
-        some = FALSE if in_context(kernel, single) == TRUE else single
-        yield Version(some, plan, "before", seldom, keeps_rest=True)
-    if functions != FALSE:
-        yield Version(functions, FunctionsApart(), "after", seldom, keeps_rest=True, needs=TRUE)
-
-
-def _single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
-    """A column of short sums; FALSE if sizes do not tell."""
-    band = band_of(find_loop(kernel.body, nest))
-    terms = [product_of(map(extent, around)) for _, around in reductions(band.body)]
-    if roles.rows is None or has_windows(kernel, nest):
-        return FALSE
-    short = (ge(FEW_TERMS, n) for n in terms)
-    single = all_of((*short, eq(column_count(kernel, nest, roles), 1)))
-    least = LEAST_RESULTS if _has_functions(kernel, nest) else LEAST_SUMS
-    return _known(kernel, all_of((single, ge(_elements(kernel, nest), least))))
+    pays = _functions_pay(kernel, nest, roles, setting)
+    if pays != FALSE:
+        seldom = in_context(kernel, pays) != TRUE
+        yield Version(pays, FunctionsApart(), "after", seldom, keeps_rest=True, needs=TRUE)
 
 
 def _functions_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:

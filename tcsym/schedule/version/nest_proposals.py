@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nest that is no contraction as a whole -> plans by its parts: terms, inner nests, shared rows."""
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tcsym.schedule.tile.contraction_schedule import contraction_refusal, tile_s
 from tcsym.schedule.tile.row_block import block_rows, row_groups, rows_last
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import FEW_ROWS
-from tcsym.schedule.version.interleaving import copies_fit, interleaving
+from tcsym.schedule.version.interleaving import copies_fit, interleaving, lanes_full
 from tcsym.schedule.version.row_proposals import ROWS
 
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
@@ -101,11 +102,11 @@ def _in_blocks(
     rows = extent(band.loops[-1])
     few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
     if len(band.loops) == 1 and is_bounded(kernel, nest):
-        yield Version(ge(ceildiv(rows, height), few), Blocked(height))
+        yield Version(ge(ceildiv(rows, height), few), Blocked(height), needs=TRUE)
         yield always(Distribute((few - 1) * height))
     else:  # the loops around the rows are work for threads
         inside = bool(rows.variables() & set(band.variables))
-        yield Version(TRUE if inside else ge(rows, FEW_ROWS), Blocked(height))
+        yield Version(TRUE if inside else ge(rows, FEW_ROWS), Blocked(height), needs=TRUE)
         yield always(InnerLeaves())
 
 
@@ -124,9 +125,10 @@ def _few_between(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Versio
     most = FEW_ADDED * lanes
     short = (any_of((ge(FEW_BETWEEN, n), ge(most, n * terms))) for n in between)
     few = all_of((*short, copies_fit(kernel, found, setting)))
-    few = all_of((few, ge(extent(find_loop(kernel.body, rows)), lanes)))
+    needs = lanes_full(kernel, nest, found, setting)
+    few = all_of((few, needs))
     note = f"few elements between nests: rows {rows} in the lanes"
-    yield Version(few, found.plan(TOGETHER), "before", note=note, keeps_rest=True)
+    yield Version(few, found.plan(TOGETHER), "before", note=note, keeps_rest=True, needs=needs)
 
 
 def _most_terms(kernel: Kernel, nest: str) -> Index:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows in which ranges vary -> strips of them, or row by row: before their nests get plans.
 
 A strip sums over the hull of its rows' ranges, in register tiles: it makes `height` more terms a
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tcsym.index.expr import TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.loops import find_loop, loops_in
 from tcsym.schedule.analysis.setting import Setting
@@ -34,7 +36,7 @@ def range_strips(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Versio
     """Strips, unless their rows have so short ranges that most of a hull would be in vain."""
     height = _height(setting)
     pays = has_range_of(kernel, find_loop(kernel.body, nest), height // (QUICKER - 1))
-    yield Version(pays, RangeStrips(height))
+    yield Version(pays, RangeStrips(height), needs=TRUE)
     yield always(OwnRanges())
 
 

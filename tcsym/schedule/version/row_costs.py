@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Short rows along themselves, or another loop in the lanes -> what each takes, in strided loads.
 
 A row pays for a nearly empty vector with each statement, for functions and for sums of its lanes;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Map or sums of rows -> its plans where rows may be short, else those of a leaf."""
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from tcsym.schedule.tile.strip_schedule import strip_columns
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.short_rows import in_lanes, short_versions
-from tcsym.schedule.version.unit_columns import unit_columns
 
 FEW_POOLED = 3  # columns of windows done in two parts: more are quicker so
 
@@ -55,13 +55,10 @@ def window_parts(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Versio
         yield always(SplitWindows())
 
 
-def folded_run(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[FoldRows | Lanes]]:
-    """A map of sums that lie as its results do, for short rows, or for those of one element."""
-    folded = fold_rows(kernel, nest, setting, True)
+def single_elements(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Lanes]]:
+    """A map of sums, for rows of one element."""
     band = band_of(find_loop(kernel.body, nest))
-    if folded is not None:
-        yield folded
-    elif len(band.loops) > 1:
+    if len(band.loops) > 1:
         *_, rows, columns = band.loops
         wide = ge(extent(rows), setting.lanes(kernel, band.body))
         single = in_context(kernel, all_of((eq(extent(columns), 1), wide)))
@@ -72,7 +69,6 @@ def folded_run(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[
 ROWS: tuple[Proposal[RowPlan | LeafPlan], ...] = (
     folded_rows,
     short_rows,
-    unit_columns,
     window_parts,
     *LEAF,
 )

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scatter -> how threads share it: copies of the result, columns of it, or not at all.
 
 A copy costs as much as its elements are set and added up; columns cost a walk through all positions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that may be short at run time -> a version of the nest with another loop in the lanes.
 
 A vector along three colours or two classes is mostly empty, and each row pays for its loop, its
@@ -51,6 +52,7 @@ from tcsym.schedule.version.interleaving import (
     copied_elements,
     copies_fit,
     interleaving,
+    lanes_full,
 )
 from tcsym.schedule.version.row_costs import (
     BLOCK_COST,
@@ -102,8 +104,7 @@ def short_versions(
     estimated time says. folded: another version has vectors across rows, if these are many.
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
-    band = band_of(find_loop(kernel.body, nest))
-    body = band.body
+    body = band_of(find_loop(kernel.body, nest)).body
     copied = setting.machine.has_masks and not isinstance(body, Store)  # one way for what is summed
     for found in _interleavings(kernel, nest, choices, setting):
         longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
@@ -112,19 +113,28 @@ def short_versions(
             if most is None and copied:
                 yield from _windows(kernel, nest, found, few, setting)
             for short in _tiny(kernel, nest, choices, found, setting) if copied else ():
-                yield Version(short.condition, short.plan, "before", keeps_rest=True)
-            note = f"short rows: interleaved along {found.loop}"
-            yield Version(few, found.plan(), "before", note=note, keeps_rest=True)
+                yield _version_in_lanes(kernel, nest, short, setting)
+            note, needs = (
+                f"short rows: interleaved along {found.loop}",
+                lanes_full(kernel, nest, found, setting),
+            )
+            yield Version(few, found.plan(), "before", note=note, keeps_rest=True, needs=needs)
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
             break
     for short in () if folded else choices:
         yield from _single_row(kernel, nest, short, setting)
-        note = f"short rows: vectors along {short.columns}"
-        wide = ge(extent(band.loop(short.columns)), setting.lanes(kernel, band.body))
-        needs = wide if condition_variables(wide) <= frozenset(kernel.sizes) else None
-        yield Version(
-            short.condition, short.plan, "before", note=note, keeps_rest=True, needs=needs
+        yield _version_in_lanes(
+            kernel, nest, short, setting, f"short rows: vectors along {short.columns}"
         )
+
+
+def _version_in_lanes(
+    kernel: Kernel, nest: str, short: Short, setting: Setting, note: str = ""
+) -> Version[Lanes]:
+    band = band_of(find_loop(kernel.body, nest))
+    wide = ge(extent(band.loop(short.columns)), setting.lanes(kernel, band.body))
+    needs = wide if condition_variables(wide) <= frozenset(kernel.sizes) else None
+    return Version(short.condition, short.plan, "before", note=note, keeps_rest=True, needs=needs)
 
 
 def _single_row(
@@ -138,7 +148,7 @@ def _single_row(
     once = (eq(extent(band.loop(v)), 1) for v in short.rows)
     condition = in_context(kernel, all_of((*once, ge(extent(band.loop(short.columns)), lanes))))
     if condition != TRUE:
-        yield Version(condition, short.plan, "before", keeps_rest=True)
+        yield _version_in_lanes(kernel, nest, replace(short, condition=condition), setting)
 
 
 def in_lanes(
@@ -168,7 +178,7 @@ def _windows(
     pays = all_of((windows.fits, any_of((few, more))))
     tiles = windows.interleaving
     note = f"windows: tiles along {tiles.rows}, {x.loop} in the lanes"
-    yield Version(pays, tiles.plan(), "before", note=note, keeps_rest=True)
+    yield Version(pays, tiles.plan(), "before", note=note, keeps_rest=True, needs=windows.fits)
 
 
 def _interleavings(

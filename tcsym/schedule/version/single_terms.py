@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions whose sums may have one term -> beside them, the map that they are then.
 
 `Z(a,b,c,d) += X(a,c,e) * Y(e,d,b)` with one e is an outer product. Its rows need no tile, and may
@@ -43,9 +44,11 @@ LONG_ROWS = 2  # vectors; tiles are as fast where one or so is a row
 
 def one_term(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[OneTerm]]:
     """A map, for sums of one term."""
-    seldom = _is_seldom(band_of(find_loop(kernel.body, nest)))
+    band = band_of(find_loop(kernel.body, nest))
     single = _may_be_single(kernel, nest, setting)
-    yield Version(single, OneTerm(), "before", is_seldom=seldom, keeps_rest=True)
+    if single != FALSE:
+        needs = all_of(eq(extent(x), 1) for x in loops_in(band.body))
+        yield Version(single, OneTerm(), "before", _is_seldom(band), keeps_rest=True, needs=needs)
 
 
 def _may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:

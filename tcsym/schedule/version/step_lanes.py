@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of a scan that sum a few terms for a few columns -> rows in the lanes, where they lie.
 
 `for t { S(t,b,h) +=! S(t-1,b,k) * U(h,k) }` with a hidden unit or two: a register tile has one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contractions with little reuse -> beside them, strips along a loop that one operand lies along.
 
 `Z(a,b,c,d) += X(d,b,e,a) * Y(e,c)` with two c: the register tile has d in its lanes, for the sake

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows of one point -> no loop; windows that a call may find so -> other sizes for that call.
 
 A convolution whose window has one point walks each plane as one long row: its loops, its panels and

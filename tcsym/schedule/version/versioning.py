@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second copy of a nest, with its own loops and its own private temporaries; a version of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which register buffers keep the order of lanes that one shuffle leaves, and that order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strides of every kind, masks, gathers, scatters: nothing outside the buffers is touched."""
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def test_lanes_take_elements_of_a_vector_in_the_frame(
     fill = vector("k", width, Store("T", (var("k"),), Read("X", (var("k"),), dtype)))
     place = Read("P", (var("l"),), DType.INT32)
     taken = vector("l", width, Store("O", (var("l"),), Read("T", (place,), dtype)))
-    body = Allocate("T", block(fill, taken))
+    body = Allocate(("T",), block(fill, taken))
     kernel = load(Kernel("taken", (), ("X", "P", "O"), (x, places, o, frame), body), target)
     a, p = values(dtype, width), np.random.default_rng(2).integers(0, width, width, np.int32)
     out = np.zeros(width, dtype.numpy)
@@ -338,7 +339,7 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
         op, Read("R", (const(0), var("h")), dtype), Read("R", (const(1), var("h")), dtype), dtype
     )
     across = Store("O", (const(0),), HorizontalReduce(op, "h", 8, both, dtype))
-    registers = Allocate("R", block(init, main, across))
+    registers = Allocate(("R",), block(init, main, across))
     x, o = Buffer("X", dtype, (N,)), Buffer("O", dtype, (const(1),))
     kernel = load(Kernel("reduce", ("N",), ("X", "O"), (x, o, r), registers), target)
     reduce_ = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[op]
@@ -378,7 +379,7 @@ def test_local_buffers(dtype: DType, space: Any, target: str) -> None:
         "w", 16, Store("O", (16 + var("w"),), Read("B", (minimum(var("w"), 1), const(3)), dtype))
     )
     x, o = Buffer("X", dtype, (const(16),)), Buffer("O", dtype, (const(32),))
-    body = Allocate("B", block(fill, turned, single))
+    body = Allocate(("B",), block(fill, turned, single))
     kernel = load(Kernel("local", (), ("X", "O"), (x, o, b), body), target)
     a, out = guarded(values(dtype, 16)), guarded(np.zeros(32, dtype.numpy))
     assert kernel({"X": a, "O": out}) == 0

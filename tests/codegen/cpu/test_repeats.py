@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads that give an element to several lanes, `X(i/3)`: no gather, and the same results."""
 
 from __future__ import annotations

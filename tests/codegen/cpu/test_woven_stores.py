@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statements that fill all elements between a vector's lanes store whole vectors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A table for other devices: AMD's, for which LLVM makes code from the same functions."""
 
 from __future__ import annotations

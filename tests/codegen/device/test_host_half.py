@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host's half of kernels for devices: what it launches, told by a run time of our own."""
 
 from __future__ import annotations

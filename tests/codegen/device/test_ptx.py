@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PTX of kernels for NVIDIA's devices: its instructions, and what NVIDIA's assembler says of it."""
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 import tcsym as tc
 from tcsym.codegen import emit, object_code
 from tcsym.codegen.device.ptxas import assembled, assembler
+from tcsym.codegen.object_code import assembly, device_line
 from tcsym.compiler import Lowering, analyse
 from tcsym.index.expr import TRUE, Condition, all_of, eq, floordiv, mod, var
 from tcsym.ir.allocate import block_bytes
@@ -20,6 +22,7 @@ from tcsym.ir.loops import Branch, Kernel
 from tcsym.ir.traverse import grids
 from tcsym.ir.verify import verify
 from tcsym.options import Options
+from tcsym.target.llvm import LEAST_LLVMLITE
 from tcsym.target.names import DEVICES, resolve_target
 from tests.ir.device_kernels import CASES, argument, loop, made
 from tests.schedule.naive import con, op, rd, st
@@ -37,7 +40,10 @@ KERNELS = {
     "row_sums": (32, ["shfl.sync.idx.b32", "bar.sync", "ld.global.nc.b32"]),
     "transposition": (32, ["bar.sync", "ld.shared.b32"]),
     "instructions_16": (56, ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"]),
-    "instructions_8": (64, ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"]),
+    "instructions_8": (
+        64,
+        ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32.f32"],
+    ),
     "instructions_8_rows": (72, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
     "instructions_16_rows": (64, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
     "instructions_16_columns": (
@@ -60,6 +66,19 @@ def test_instructions(name: str) -> None:
     # Memory is known, nothing lies on a stack, and nothing is called.
     assert not [x for x in found if x.startswith(("cvta", "call", "ld.local", "st.local"))]
     assert not re.search(r"\b(ld|st)\.b\d+", ptx) and ptx.count(".extern") == 1
+    assert ptx.count(".maxntid ") == ptx.count(".minnctapersm ") == ptx.count(".entry ")
+
+
+def test_an_instruction_that_llvm_does_not_know_is_refused() -> None:
+    """It would be a call of a function of nowhere, which a driver tells when code is loaded."""
+    target = resolve_target("cuda:sm_80")
+    calls = "  %x = call i32 @llvm.nvvm.of.tomorrow(i32 0)\n  call void @none()\n  ret void\n"
+    declared = "declare i32 @llvm.nvvm.of.tomorrow(i32)\ndeclare void @none()\n"
+    text = f"{device_line(target.triple)}{declared}define ptx_kernel void @f() {{\n{calls}}}\n"
+    for make in (object_code, assembly):
+        with pytest.raises(tc.TargetError, match=r"`llvm\.nvvm\.of\.tomorrow`") as error:
+            make(text, target)
+        assert error.value.hint == f"code for devices needs llvmlite >= {LEAST_LLVMLITE}"
 
 
 def test_devices_get_code_of_their_own() -> None:
@@ -104,12 +123,27 @@ def test_blocks_that_wait_for_each_other() -> None:
     """By a counter that is read until it changes; two of them have room on a multiprocessor."""
     options = Options(plan="GridSteps")
     ptx = tc.define(GRID_STEPS, target="cuda:sm_80", options=options).rnn.explain("ptx")
-    ptx = ptx[ptx.index(".version") :]
     for instruction in ("membar.gl", "atom.global.add.u32", "ld.volatile.global.b32", "%nctaid.x"):
         assert instruction in ptx
     (name,) = re.findall(r"\.entry (\w+)\([^{]*\.minnctapersm 2", ptx)
     used = assembled(ptx, "sm_80").used[name]
     assert used.registers <= 128 and (used.spills, used.stack) == (0, 0)
+
+
+HALVES = {"bfloat16": "cvt.rn.bf16", "float16": "cvt.rn.f16"}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_short_numbers_are_made_by_one_instruction(dtype: str) -> None:
+    """Or two of them by one. What is only moved is not converted."""
+    arguments = f"{dtype}(N,M) A, {dtype}(N,M) B"
+    text = f"def f({arguments}) -> (C) {{ C(i,j) = A(i,j) * B(i,j) + 1.0 }}"
+    ptx = tc.define(text, target="cuda:sm_80").f.explain("ptx")
+    single, pairs = (ptx.count(f"{HALVES[dtype]}{x}.f32") for x in ("", "x2"))
+    assert single + 2 * pairs == ptx.count("add.rn.f32") > 1
+    assert "setp.nan" not in ptx and "32767" not in ptx
+    text = f"def f({dtype}(N,M) A) -> (C) {{ C(j,i) = A(i,j) }}"
+    assert ".f32" not in tc.define(text, target="cuda:sm_80").f.explain("ptx")
 
 
 def on_devices(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -147,9 +181,15 @@ PRODUCTS = {  # that warps make
 }
 
 
+SCATTERED = {  # whose updates are whole
+    "largest": "def f(int32(N) I, float(N) X) -> (float(V) H) { H(I(n)) max=! X(n) }",
+    "least": "def f(int32(N) I, double(N) X) -> (double(V) H) { H(I(n)) min=! X(n) }",
+}
+
+
 def whole_kernel(name: str, device: str) -> Kernel:
     """For all but huge sizes, all arguments dense."""
-    (program,) = analyse(PRODUCTS.get(name) or tc.library.source(name)).values()
+    (program,) = analyse((PRODUCTS | SCATTERED).get(name) or tc.library.source(name)).values()
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
     target, options = resolve_target(f"cuda:{device}"), Options(tf32=name == "tf32")
     stages = Lowering(program, target, options, {}, dense, (), {})
@@ -158,6 +198,21 @@ def whole_kernel(name: str, device: str) -> Kernel:
 
 def most_shared(kernel: Kernel) -> int:
     return max(block_bytes(kernel, region) for region, _ in grids(kernel.body))
+
+
+def test_steps_of_products_are_unrolled() -> None:
+    """Two of 16 products of a warp, or of 8. Whose panels are copied by 16 bytes, that leaves room
+    for the blocks that the cost counts with."""
+    ptx = ptx_of(whole_kernel("float16", "sm_90a"), "cuda:sm_90a")
+    found = re.findall(r"\.minnctapersm (\d+)\n\{(.*?)^\}", ptx, re.MULTILINE | re.DOTALL)
+    rooms = {
+        (body.count("mma.sync"), "cp.async.cg" in body, int(room))
+        for room, body in found
+        if "mma.sync" in body
+    }
+    assert rooms == {(32, True, 2), (32, False, 1), (16, True, 5), (16, False, 1)}
+    # Matrices of the right factor are loaded four at once.
+    assert f"{MATRICES}.x4.trans" in ptx and f"{MATRICES}.x2" not in ptx
 
 
 @needs_ptxas

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels of devices, written by hand, run in the twin: all that threads do together."""
 
 from __future__ import annotations

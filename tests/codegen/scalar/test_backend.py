@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared code serves a target without vectors: regions for one thread, here and as PTX."""
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def rows() -> Kernel:
         ),
         TransposeBlock("T", (i, const(0)), "X", (i, const(0)), const(1), const(1), 4),
     )
-    loop = Loop("i", const(0), n, Allocate("E", Allocate("S", body)), "parallel", "parallel")
+    loop = Loop("i", const(0), n, Allocate(("E",), Allocate(("S",), body)), "parallel", "parallel")
     return Kernel("rows", ("N", "K"), ("X", "P", "T", "O"), (x, p, t, o, row, total), loop)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run-time checks: ranges, unwritten elements, overflow. A failed check touches no memory."""
 
 from __future__ import annotations

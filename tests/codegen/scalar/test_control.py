@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loops, branches, threads, arenas."""
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def test_parallel_loops_below_a_sequential_one(target: str) -> None:
         M,
         block(Store("F", (const(2),), number(s)), Store("R", (), number(s * 100)), first, second),
     )
-    run = load(kernel(Allocate("F", Allocate("R", steps)), frame, scalar), target)
+    run = load(kernel(Allocate(("F",), Allocate(("R",), steps)), frame, scalar), target)
     launches, out = Launches(), np.zeros(9)
     assert run({"X": out, "O": out}, {"N": 9, "M": 4}, 3, launches) == 0
     want = np.full(9, sum(s + 100 * s for s in range(4)), float)
@@ -198,17 +199,23 @@ def test_arenas(threads: int, target: str) -> None:
         ),
     )
     rows = Loop(
-        "i", const(0), N, Allocate("P", Allocate("Q", own)), "parallel", "parallel", work=N * N
+        "i",
+        const(0),
+        N,
+        Allocate(("P",), Allocate(("Q",), own)),
+        "parallel",
+        "parallel",
+        work=N * N,
     )
     h, g = var("h"), var("g")
     again = Allocate(
-        "L",
+        ("L",),
         block(
             Loop("h", const(0), N, Store("L", (h, const(1)), Read("O", (h,), F64))),
             Loop("g", const(0), N, Store("O", (g,), Read("L", (g, const(1)), F64))),
         ),
     )
-    body = block(Allocate("S", block(fill, rows)), again)
+    body = block(Allocate(("S",), block(fill, rows)), again)
     run = load(kernel(body, shared, *private, later), target)
     for n in (0, 1, 7, 64):
         x, out, launches = np.arange(n) + 0.25, np.zeros(n), Launches(threaded=True)
@@ -273,7 +280,7 @@ def test_invariant_values_leave_the_loop() -> None:
     r = Buffer("R", F64, (), space="register")
     root = Binary("div", Call("sqrt", (Read("R", (), F64),), F64), number(N), F64)
     loop = Loop("i", const(0), N, Store("O", (I,), Binary("mul", Read("X", (I,), F64), root, F64)))
-    body = Allocate("R", block(Store("R", (), number(M)), loop))
+    body = Allocate(("R",), block(Store("R", (), number(M)), loop))
     text = emit(kernel(body, r), AVX2, 1).ir_text
     inside = text[text.index("phi") :]
     assert "fdiv" in text and "fdiv" not in inside and "sqrt.f64(double %" not in inside
@@ -309,7 +316,7 @@ def test_written_values_stay_in_the_loop(target: str) -> None:
     j = Loop("j", const(0), M, Update("O", (I,), "add", plus(Read("R", (), F64), number(const(1)))))
     double = Update("R", (), "mul", number(const(2)))
     loop = Loop("i", const(0), N, block(j, double))
-    body = Allocate("R", block(Store("R", (), number(const(1))), loop))
+    body = Allocate(("R",), block(Store("R", (), number(const(1))), loop))
     out = np.zeros(6)
     assert load(kernel(body, r), target)({"X": out, "O": out}, {"N": 6, "M": 3}) == 0
     np.testing.assert_array_equal(out, 3 * (2.0 ** np.arange(6) + 1))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The 64 built-ins against the interpreter's functions: errors in units of the last place."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Functions without a C library: the same formulas on this processor, and code for a device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`pow` with exponents that need no logarithm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quotients of loop counters are counted; what only a ragged tile needs is computed there."""
 
 from __future__ import annotations

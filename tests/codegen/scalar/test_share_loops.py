@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large loops are functions; loops that differ in parameters only share one."""
 
 from __future__ import annotations

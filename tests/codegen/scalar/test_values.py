@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arithmetic, comparison, conversion of every type, scalar and vector, against the interpreter."""
 
 from __future__ import annotations

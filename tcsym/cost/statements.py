@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A statement in its copies -> the instructions of one iteration of the loop around, by kind.
+
+Copies are the lanes of vectors and the bodies of unrolled loops. As the emitter makes them, an
+instruction serves a register full of lanes; nothing is loaded or stored in registers; what does not
+move with an unrolled loop is computed once for its copies, and what does not move with the loop
+around them once in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tcsym.cost.terms import Counts, counts, of
+from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
+from tcsym.index.expr import ZERO, Index
+from tcsym.index.linear import linear_coefficient
+from tcsym.ir.device import not_on_a_cpu
+from tcsym.ir.loops import (
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Prefetch,
+    Shuffle,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    value_dtype,
+)
+from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import value_children, walk
+from tcsym.target.machine import Machine
+from tcsym.trees import fold
+from tcsym.types import DType
+
+Statement = Store | Update | Verify | Prefetch | TransposeBlock
+Variables = frozenset[str]
+
+PART_BYTES = 32
+NEAR = 4  # elements between lanes that are loaded in rows
+SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
+DIVISION_CYCLES = 6.0
+_OTHER_CYCLES = 125.0  # of a function that is not named here
+_CYCLES = {
+    name: cycles
+    for cycles, names in (
+        (0.5, "fabs fmin fmax fma floor ceil trunc round copysign fdim pack"),
+        (4.0, "fdivide sqrt rsqrt"),
+        (11.25, "exp exp2 tanh logb"),
+        (37.5, "log erf sin cos tan exp10 cbrt rcbrt sinpi cospi"),
+        (37.5, "rhypot norm3d rnorm3d norm4d rnorm4d"),
+        (437.5, "erfinv erfcinv normcdfinv"),
+        (500.0, "lgamma atan2 y0 y1 tgamma"),
+    )
+    for name in names.split()
+}
+
+
+def function_cycles(name: str) -> float:
+    """Of eight elements of float32."""
+    return _CYCLES.get(name, _OTHER_CYCLES)
+
+
+class Copies(Struct, frozen=True):
+    """An unrolled or vector loop around a statement."""
+
+    variable: str
+    count: int
+    are_lanes: bool
+
+    @staticmethod
+    def of(loop: Loop) -> Copies:
+        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
+
+
+def is_copied(loop: Loop) -> bool:
+    """Its iterations become copies of the same instructions: no other loop is inside."""
+    inside = (x for x, _ in walk(loop) if isinstance(x, Loop))
+    return all(x.kind in ("vector", "unrolled") for x in inside)
+
+
+class Leaf(Struct, frozen=True):
+    """Statements without a loop. inside: an iteration; before: once, in front of the loop around
+    them; chain: cycles until a sum that an iteration adds to is there for the next one."""
+
+    inside: Counts
+    before: Counts
+    chain: float = 0.0
+
+    @staticmethod
+    def together(leaves: Iterable[Leaf]) -> Leaf:
+        parts = (EMPTY, *leaves)
+        inside = sum((x.inside for x in parts), counts())
+        before = sum((x.before for x in parts), counts())
+        return Leaf(inside, before, max(x.chain for x in parts))
+
+    def iteration(self) -> Counts:
+        """With the cycles of an innermost loop."""
+        busy = _busy_cycles(self.inside)
+        waiting = max(0.0, self.chain - busy)
+        return self.inside + counts(core=max(busy, self.chain), wait=waiting)
+
+    def once(self) -> Counts:
+        """All of it, where there is no loop around."""
+        return Leaf(self.inside, self.before).iteration() + self.before
+
+
+EMPTY = Leaf(counts(), counts())
+
+
+def _busy_cycles(found: Counts) -> float:
+    """Of the busiest unit: two for arithmetic and two for loads, of 256 bits; one for stores."""
+    arithmetic = of(found, "fma") + of(found, "other")
+    loads = of(found, "load") + of(found, "splat") + of(found, "gather") + 2 * of(found, "near")
+    stores = of(found, "store") + of(found, "scatter")
+    return float(max(arithmetic / 2, loads / 2, stores))
+
+
+class Machinery(Struct, frozen=True):
+    """What statements are counted with. vector_bytes: of a register, 0 without vectors."""
+
+    buffers: Mapping[str, Buffer]
+    vector_bytes: int
+
+    @staticmethod
+    def of(kernel: Kernel, machine: Machine) -> Machinery:
+        return Machinery({b.name: b for b in kernel.buffers}, machine.vector_bits // 8)
+
+    def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
+        """Of all copies. loop: the innermost around it that is no copies."""
+        return _Statement(self, loop, tile).leaf(n)
+
+
+class _Statement(Struct, frozen=True):
+    """`seen`: values that are computed, and what they depend on. before: counts, added to."""
+
+    machinery: Machinery
+    loop: str | None
+    tile: tuple[Copies, ...]
+    seen: dict[Value, Variables] = field(default_factory=dict)
+    before: list[Counts] = field(default_factory=list)
+
+    def leaf(self, n: Statement) -> Leaf:
+        match n:
+            case Prefetch():
+                return EMPTY
+            case TransposeBlock():
+                return Leaf(self._transposed(n), counts())
+            case Verify():
+                inside, _ = self._value(n.value)
+                return self._leaf(inside)
+            case Store():
+                inside, used = self._value(n.value)
+                written = used | _variables(n.subscripts)
+                return self._leaf(inside + self._access(n.buffer, n.subscripts, True, written))
+            case Update():
+                return self._update(n)
+
+    def _leaf(self, inside: Counts, chain: float = 0.0) -> Leaf:
+        return Leaf(inside, sum(self.before, counts()), chain)
+
+    def _transposed(self, n: TransposeBlock) -> Counts:
+        elements = n.height * n.block
+        source, target = self._bytes(n.source), self._bytes(n.target)
+        parts = {"load": elements * source / PART_BYTES, "store": elements * target / PART_BYTES}
+        return counts(trans=elements, **parts)
+
+    def _bytes(self, buffer: str) -> int:
+        return self.machinery.buffers[buffer].dtype.bytes
+
+    def _update(self, n: Update) -> Leaf:
+        v, buffer = n.value, self.machinery.buffers[n.buffer]
+        is_fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
+        written = _variables(n.subscripts)
+        inside, used = _together(map(self._value, value_children(v) if is_fused else (v,)))
+        used |= written
+        inside = inside + counts(fma=self._parts(buffer.dtype, used))
+        for stores in (False, True):
+            inside = inside + self._access(n.buffer, n.subscripts, stores, used)
+        if self.loop in written:
+            return self._leaf(inside)
+        cycles = SUM_CYCLES if n.op == "add" else OTHER_SUM_CYCLES
+        own = (x.count for x in self.tile if not x.are_lanes and x.variable not in written)
+        through_memory = buffer.space != "register" and self.loop is not None
+        chain = cycles * prod(own) + (SUM_CYCLES if through_memory else 0.0)
+        return self._leaf(inside, chain)
+
+    def _value(self, v: Value) -> tuple[Counts, Variables]:
+        """Its instructions and the variables on which it depends. None for what is there already,
+        or is computed in front of the loop."""
+        return fold(v, self._below, self._of_parts)
+
+    def _below(self, v: Value) -> tuple[Value, ...]:
+        if isinstance(v, Shuffle):
+            raise not_on_a_cpu(v)
+        return () if v in self.seen or isinstance(v, HorizontalReduce) else value_children(v)
+
+    def _of_parts(
+        self, v: Value, parts: Sequence[tuple[Counts, Variables]]
+    ) -> tuple[Counts, Variables]:
+        if v in self.seen:
+            return counts(), self.seen[v]
+        if isinstance(v, HorizontalReduce):
+            return self._across(v)
+        found, used = _together(parts)
+        if isinstance(v, IndexValue):
+            used |= v.index.variables()
+        elif isinstance(v, Read):
+            used |= _variables(v.subscripts)
+        self.seen[v] = used
+        own = self._operation(v, used)
+        if self.loop is None or self.loop in used:
+            return found + own, used
+        self.before.append(own)
+        return found, used
+
+    def _across(self, v: HorizontalReduce) -> tuple[Counts, Variables]:
+        lanes = Copies(v.variable, v.width, True)
+        inside = replace(self, tile=(*self.tile, lanes), seen={})
+        found, used = inside._value(v.value)
+        n = prod(x.count for x in self._own(used - {v.variable}) if not x.are_lanes)
+        return found + counts(across=n), used
+
+    def _operation(self, v: Value, used: Variables) -> Counts:
+        if isinstance(v, Read):
+            is_found = any(not isinstance(s, Index) for s in v.subscripts)
+            places = tuple(s if isinstance(s, Index) else ZERO for s in v.subscripts)
+            checks = sum(v.checked) * self._parts(DType.INT64, used)
+            return self._access(v.tensor, places, False, used, is_found) + counts(other=checks)
+        if isinstance(v, Const | Holds):
+            return counts()
+        n = self._parts(DType.INT32 if isinstance(v, IndexValue) else value_dtype(v), used)
+        match v:
+            case Binary("div" | "mod"):
+                return counts(func=DIVISION_CYCLES * n)
+            case Binary("min" | "max") if v.dtype.is_float:
+                return counts(other=3 * n)  # NaN wins
+            case Cast():
+                return counts(other=2 * n)
+            case Call(function):
+                return counts(func=function_cycles(function) * n)
+            case _:
+                return counts(other=n)
+
+    def _access(
+        self,
+        name: str,
+        subscripts: Sequence[Index],
+        stores: bool,
+        used: Variables,
+        is_found: bool = False,
+    ) -> Counts:
+        """Of a load or store. is_found: of a place that only data know."""
+        buffer = self.machinery.buffers[name]
+        if buffer.space == "register":
+            return counts()
+        own = self._own(used)
+        copies = prod(x.count for x in own if not x.are_lanes)
+        lane = next((x.variable for x in own if x.are_lanes), None)
+        if lane is None:
+            return counts(store=copies) if stores else counts(splat=copies)
+        whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
+        apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
+        if apart == 1:
+            n = self._parts(buffer.dtype, used)
+            return counts(store=n) if stores else counts(load=n)
+        if apart == 0:
+            return counts(splat=copies)
+        if apart <= NEAR and not stores:
+            return counts(near=apart * self._parts(buffer.dtype, used))
+        lanes = copies * prod(x.count for x in own if x.are_lanes)
+        return counts(scatter=lanes) if stores else counts(gather=lanes)
+
+    def _own(self, used: Variables) -> list[Copies]:
+        return [x for x in self.tile if x.variable in used]
+
+    def _parts(self, dtype: DType, used: Variables) -> float:
+        """Of 256 bits, for all copies of an operation that depends on the variables `used`."""
+        lanes = max(1, self.machinery.vector_bytes // dtype.bytes)
+        found = 1.0
+        for x in self._own(used):
+            if not x.are_lanes:
+                found *= x.count
+                continue
+            registers = -(-x.count // lanes)
+            filled = max(PART_BYTES, x.count // registers * dtype.bytes)
+            found *= registers * min(self.machinery.vector_bytes, filled) / PART_BYTES
+        return found
+
+
+def _variables(subscripts: Iterable[object]) -> Variables:
+    return Variables().union(*(s.variables() for s in subscripts if isinstance(s, Index)))
+
+
+def _distance(buffer: Buffer, subscripts: Sequence[Index], lane: str) -> int:
+    """Of neighbouring lanes in memory, in elements; more than NEAR where it is not known."""
+    place = ZERO
+    for s, stride in zip(subscripts, buffer.element_strides()):
+        place = place + s * stride
+    apart = linear_coefficient(place, lane)
+    return NEAR + 1 if apart is None or not apart.is_constant else abs(apart.constant)
+
+
+def _together(parts: Iterable[tuple[Counts, Variables]]) -> tuple[Counts, Variables]:
+    parts = tuple(parts)
+    found = sum((x for x, _ in parts), counts())
+    return found, Variables().union(*(used for _, used in parts))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Naive loops -> what each plan that nests are offered makes of them, and what that would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.cost.counting import counted
+from tcsym.cost.terms import TERMS, Counts, prices_of
+from tcsym.ir.loops import Kernel
+from tcsym.ir.text import kernel_text
+from tcsym.ir.views import body_sizes
+from tcsym.options import Options
+from tcsym.schedule.map_cpu import Mapped, map_cpu
+from tcsym.schedule.wanted import offered_in
+from tcsym.target.machine import Machine
+
+MOST_TERMS = 3  # that are told of each plan
+LEAST_TOLD = 1.0  # nanoseconds
+
+
+class Alternative(Struct, frozen=True):
+    """option: `nest.plan` that was asked for beside the options, empty: none."""
+
+    option: str
+    options: Options
+    mapped: Mapped
+
+
+def alternatives(
+    kernel: Kernel,
+    machine: Machine,
+    options: Options,
+    most_nests: int | None = None,
+    most_plans: int | None = None,
+) -> Iterator[Alternative]:
+    """Those options first, then with each plan of each nest that makes other loops of them.
+
+    All have the code for sizes that few calls have, too.
+    """
+    default = map_cpu(kernel, machine, options, True)
+    yield Alternative("", options, default)
+    seen, n = {kernel_text(default.kernel)}, 1
+    for k, nest in enumerate(map_cpu(kernel, machine, options, True, True).nests[:most_nests]):
+        for name in dict.fromkeys(name for names in offered_in(nest).values() for name in names):
+            own = tuple(x for x in options.nests if x[:2] != (k, "plan"))
+            asked = replace(options, nests=(*own, (k, "plan", name)))
+            made = map_cpu(kernel, machine, asked, True)
+            text = kernel_text(made.kernel)
+            if made.warnings or text in seen or n == most_plans:
+                continue
+            seen.add(text)
+            n += 1
+            yield Alternative(f"{k}.{name}", asked, made)
+
+
+def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mapping[str, int]) -> str:
+    """What runs at these sizes and what takes it; then plans that could, with what takes more."""
+    found = list(alternatives(kernel, machine, options))
+    counts = [counts_at(x.mapped.kernel, machine, sizes) for x in found]
+    prices = prices_of(machine)
+    at = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    how = "asked for" if options.plans else "chosen by rules"
+    lines = [
+        f"{at}: counted instructions of one thread, at their prices" if at else "of one thread",
+        f"{_time(float(counts[0] @ prices)):>9}  {how}: {_terms(counts[0] * prices, '')}",
+    ]
+    seen = {counts[0].tobytes()}
+    for x, c in sorted(zip(found[1:], counts[1:]), key=lambda y: float(y[1] @ prices)):
+        if c.tobytes() not in seen:  # else the same runs at these sizes
+            seen.add(c.tobytes())
+            nest, _, plan = x.option.partition(".")
+            more = _terms((c - counts[0]) * prices, "+")
+            lines.append(f"{_time(float(c @ prices)):>9}  nest {nest} by {plan}: {more}")
+    return "\n".join(lines) + "\n"
+
+
+def counts_at(kernel: Kernel, machine: Machine, sizes: Mapping[str, int]) -> Counts:
+    """By `TERMS`, of a call of the mapped kernel."""
+    columns = {name: np.array([n], np.int64) for name, n in body_sizes(kernel, sizes).items()}
+    return np.asarray(counted(kernel, machine, columns)[0])
+
+
+def _time(nanoseconds: float) -> str:
+    size = abs(nanoseconds)
+    unit, scale = ("ms", 1e6) if size >= 1e6 else ("us", 1e3) if size >= 1e3 else ("ns", 1.0)
+    return f"{nanoseconds / scale:.3g} {unit}"
+
+
+def _terms(parts: Counts, sign: str) -> str:
+    """The largest; with signs, of a difference."""
+    largest = np.argsort(-np.abs(parts))[:MOST_TERMS]
+    told = [
+        f"{TERMS[k]} {sign if parts[k] > 0 else ''}{_time(float(parts[k]))}"
+        for k in largest
+        if abs(parts[k]) >= LEAST_TOLD
+    ]
+    return ", ".join(told) or "nothing more"

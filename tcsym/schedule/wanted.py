@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that options ask for by name: whether there is such a plan, and who is offered it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, get_args
+
+from tcsym.errors import OptionError
+from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Note, Taken
+from tcsym.schedule.device.plan import DevicePlan, Steps
+from tcsym.schedule.plan import AnyPlan
+
+Offered = Mapping[str, Iterable[str]]  # nest -> names of plans
+
+
+def require_plans(options: Options) -> None:
+    """OptionError for a name that no plan has, of any target."""
+    for name in options.plans:
+        kind = name.partition(":")[0]
+        if kind not in _kinds():
+            close = get_close_matches(kind, _kinds(), 3)
+            near = " or ".join(f"`{x}`" for x in close)
+            hint = f"did you mean {near}?" if close else f"plans are {', '.join(sorted(_kinds()))}"
+            raise OptionError(
+                f"option `plan` is {name!r}, and there is no plan `{kind}`", hint=hint
+            )
+
+
+def unmet(
+    options: Options, offered: Offered, nests: Sequence[Offered], has_all: bool = True
+) -> tuple[str, ...]:
+    """What to tell of each wanted plan that is not offered, to no nest or to the one that shall
+    have it, and of values for nests that there are none of.
+
+    nests: what each of them is offered; all of them, if it has_all.
+    """
+    told = [] if _has(offered, options.plan) else [f"no nest {_told(options.plan, offered)}"]
+    for k, name, value in options.nests:
+        if k >= len(nests) and has_all:
+            told.append(f"there is no nest {k} for option `nests`, of {len(nests)} from 0 on")
+        elif k < len(nests) and name == "plan" and not _has(nests[k], str(value)):
+            told.append(f"nest {k} {_told(str(value), nests[k], 'not ')}")
+    return tuple(dict.fromkeys(told))
+
+
+def _has(offered: Offered, plan: str) -> bool:
+    names = {name for found in offered.values() for name in found}
+    return not plan or plan in names | {name.partition(":")[0] for name in names}
+
+
+def _told(plan: str, offered: Offered, no: str = "") -> str:
+    nests = [f"{nest}: {', '.join(dict.fromkeys(found))}" for nest, found in offered.items()]
+    close = get_close_matches(plan, [name for found in offered.values() for name in found], 1)
+    meant = f"; did you mean `{close[0]}`?" if close else ""
+    listed = f"; offered are {'; '.join(nests)}" if nests else ""
+    return f"is {no}offered the plan {plan!r}{meant}{listed}"
+
+
+def offered_in(choices: Iterable[Choice | Note]) -> Offered:
+    """On a processor: of each nest, with what was taken without a choice."""
+    found: dict[str, list[str]] = {}
+    for choice in _all(choices):
+        taken = [type(x.plan).__name__ for x in choice.versions if isinstance(x, Taken)]
+        names = [name for name, _ in choice.offered] or taken
+        found.setdefault(choice.nest, []).extend(names)
+    return found
+
+
+def _all(record: Iterable[Choice | Taken | Note]) -> Iterator[Choice]:
+    for x in record:
+        if isinstance(x, Choice):
+            yield x
+            yield from _all(x.versions)
+        elif isinstance(x, Taken):
+            yield from _all(x.inside)
+
+
+@lru_cache(None)
+def _kinds() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(k.__name__ for k in _classes(AnyPlan | DevicePlan | Steps)))
+
+
+def _classes(kind: Any) -> Iterator[type]:
+    """All of a union, with those that are kinds of them."""
+    inside = get_args(kind)
+    if not inside:
+        yield kind
+    for x in inside or kind.__subclasses__():
+        yield from _classes(x)

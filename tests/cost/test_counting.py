@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of whole kernels at many sizes: they are those of the loops that run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.compiler import Lowering, analyse
+from tcsym.cost.counting import nanoseconds
+from tcsym.cost.terms import of, prices_of
+from tcsym.index.columns import Column, Columns
+from tcsym.index.expr import Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
+from tcsym.index.values import evaluate
+from tcsym.options import Options
+from tcsym.target.names import resolve_target
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+M, N = var("M"), var("N")
+
+
+def _estimated(text: str, options: Options | None = None, **sizes: Any) -> Any:
+    (program,) = analyse(text).values()
+    target = resolve_target("cpu:avx2")
+    layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
+    stages = Lowering(program, target, options or Options(), {}, layouts, (), {})
+    kernel = stages.mapped(stages.scheduled()).kernel
+    return nanoseconds(kernel, target.machine, {n: np.array(v) for n, v in sizes.items()})
+
+
+@pytest.mark.parametrize(
+    "e",
+    [
+        3 * M - 2 * N + 1,
+        M * N,
+        floordiv(M, N),
+        mod(M, N),
+        ceildiv(M, 4),
+        minimum(M, N, 7),
+        maximum(M - N, 0),
+        choose(ge(M, N), M, 2 * N),
+        minimum(6, M - 6 * floordiv(N, 6)),
+    ],
+)
+def test_arrays_are_as_integers(e: Index) -> None:
+    m, n = (x.ravel() for x in np.meshgrid(np.arange(9), np.arange(9)))
+    found = Columns({"M": Column(m), "N": Column(n)}).of(e).array
+    expected = [evaluate(e, {"M": int(a), "N": int(b)}) for a, b in zip(m, n)]
+    np.testing.assert_array_equal(np.broadcast_to(found, m.shape), expected)
+
+
+def test_time_grows_with_the_work() -> None:
+    sizes = np.array([64, 128, 256, 512])
+    found = _estimated(MM, M=sizes, K=sizes, N=sizes)
+    growth = found[1:] / found[:-1]
+    assert (growth > 6).all() and (growth < 9).all()
+
+
+def test_a_last_tile_that_runs_over_costs_more() -> None:
+    """Tiles of 4 rows: one row more than a multiple begins another tile."""
+    rows = np.array([32, 33, 36])
+    options = Options(register_rows=4)
+    full, over, next_full = _estimated(MM, options, M=rows, K=np.full(3, 64), N=np.full(3, 64))
+    assert full < 0.95 * over
+    assert abs(next_full - over) < 0.2 * (over - full)
+
+
+def test_no_elements_take_next_to_no_time() -> None:
+    none, some = _estimated(MM, M=[0, 64], K=[64, 64], N=[64, 64])
+    call = of(prices_of(resolve_target("cpu:avx2").machine), "call")
+    assert none - call < 0.02 * (some - call)
+
+
+def test_one_size_without_any_name() -> None:
+    assert _estimated("def f(float(4) A) -> (B) { B(i) = A(i) + 1 }").shape == (1,)
+
+
+def test_of_a_loop_at_a_position_one_iteration_runs() -> None:
+    text = "def f(float(V,D) W, int32(N) I) -> (Y) { Y(n,d) = W(I(n),d) }"
+    few, many = _estimated(text, V=[50, 5000], N=[40, 40], D=[64, 64])
+    assert few == many

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users are told of plans' costs: what runs first, others by what they take, in its terms."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tcsym
+from tcsym.errors import OptionError
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+LINE = re.compile(r" *([\d.e+]+ [num]s)  (chosen by rules|asked for|nest \d+ by [\w:]+): (.+)")
+
+
+def told(kernel: tcsym.Kernel, **sizes: int) -> list[tuple[str, ...]]:
+    lines = str(kernel.explain("costs", **sizes)).splitlines()
+    assert lines[0].startswith("# ") and lines[1].startswith("M=")
+    found = [LINE.fullmatch(x) for x in lines[2:]]
+    assert all(found), lines
+    return [x.groups() for x in found if x]
+
+
+def test_plans_are_told_by_what_they_take() -> None:
+    kernel = tcsym.define(MM, target="cpu:avx2").mm
+    (first, *others) = told(kernel, M=3, K=256, N=64)
+    assert first[1] == "chosen by rules" and "fma" in first[2]
+    assert len({x[1] for x in others}) == len(others) > 2
+    nanoseconds = [float(t[:-3]) * {"ns": 1, "us": 1e3, "ms": 1e6}[t[-2:]] for t, *_ in others]
+    assert nanoseconds == sorted(nanoseconds)
+
+
+def test_a_plan_that_is_told_can_be_asked_for() -> None:
+    sizes = {"M": 3, "K": 256, "N": 64}
+    *_, last = told(tcsym.define(MM, target="cpu:avx2").mm, **sizes)
+    plan = last[1].rpartition(" ")[2]
+    options = tcsym.Options(nests=((0, "plan", plan),))
+    first, *_ = told(tcsym.define(MM, target="cpu:avx2", options=options).mm, **sizes)
+    assert first[:2] == (last[0], "asked for")
+
+
+def test_all_sizes_are_needed() -> None:
+    kernel = tcsym.define(MM).mm
+    with pytest.raises(OptionError, match="lack a value: K, N") as caught:
+        kernel.explain("costs", M=3)
+    assert 'explain("costs", M=37, K=37, N=37)' in str(caught.value)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices from a table: those that made its times are found, and plans are chosen by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tcsym.cost.terms import LEAST, TERMS, row
+from tools.choices.prices import Counted, fitted, in_folds, prices_lines
+from tools.choices.regret import Line
+
+SUMS = "def f(float(N,M) A) -> (S) { S(m) +=! A(n,m) }"
+
+
+def counted(program: str, counts: np.ndarray, prices: np.ndarray) -> Counted:
+    plans = tuple("abcdefgh"[: len(counts)])
+    times = {p: float(t) for p, t in zip(plans, counts @ prices)}
+    return Counted(Line(program, "rows", "cpu", {}, plans[0], times), plans, counts)
+
+
+def some(n: int, prices: np.ndarray) -> list[Counted]:
+    rng = np.random.default_rng(0)
+    return [counted(f"p{k}", rng.integers(0, 900, (4, len(TERMS))) * 1.0, prices) for k in range(n)]
+
+
+def test_prices_that_made_the_times_are_found() -> None:
+    prices = row(LEAST) * np.linspace(1, 3, len(TERMS))
+    np.testing.assert_allclose(fitted(some(60, prices)), prices, rtol=0.05)
+
+
+def test_no_price_is_below_what_a_processor_can_do() -> None:
+    found = fitted(some(60, row(LEAST) * 0.5))
+    assert (found >= row(LEAST)).all()
+
+
+def test_folds_choose_the_fastest_by_prices_of_other_programs() -> None:
+    found = some(40, row(LEAST) * 2)
+    lines = in_folds(found)
+    assert len(lines) == 40 and all(x.regret < 1.02 for x in lines)
+    assert sum(x.line.regret > 1.02 for x in found) > 10
+
+
+def test_a_table_is_mapped_again(tmp_path: Path) -> None:
+    """Plans that today's code does not have are left out; the others are counted and chosen of."""
+    lines = []
+    for n in (50, 400):
+        plans = ["strips of columns m", "vectors", "magic"]
+        given = [
+            {"option": o, "plans": p, "ns": 10.0 * k + 5}
+            for k, (o, p) in enumerate(zip(("", "0.Rows", "0.Magic"), plans))
+        ]
+        about = {"program": "sums", "family": "rows", "target": "cpu:avx2", "source": SUMS}
+        sizes = {"N": n, "M": 37}
+        lines.append({**about, "def": "f", "sizes": sizes, "alternatives": given})
+    path = tmp_path / "table.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    rules, prices, folds, fit = prices_lines([path])
+    assert rules.startswith("cpu:avx2, rules: 2 lines of 1 programs: lost 0.0 %")
+    assert prices.startswith("cpu:avx2, prices: 2 lines") and folds.startswith("cpu:avx2, prices f")
+    assert fit.startswith("fma=0.")
