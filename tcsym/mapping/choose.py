@@ -14,8 +14,9 @@ from tcsym.index.expr import (
     eq,
     var,
 )
+from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions
-from tcsym.mapping.nest import Nest, contraction
+from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Version, parse
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
@@ -46,7 +47,7 @@ def _windows(nest: Nest) -> Iterator[dict[str, int]]:
     sizes = [
         x.upper
         for x in nest.inner
-        if any(s.coefficient(x.variable) and len(s.terms) > 1 for s in c.wide.subscripts)
+        if any(s.coefficient(x.variable) and len(s.terms) > 1 for y in c.sums for a in y.wide for s in a.subscripts)
     ]
     names = [next(iter(e.variables())) for e in sizes if e in [var(v) for v in nest.sizes]]
     if len(names) == len(sizes):

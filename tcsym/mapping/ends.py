@@ -120,21 +120,23 @@ def _unmasked(node: Node, names: set[str]) -> Node:
 
 
 def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) -> Node:
-    """And once more with half of the rows, or of the vectors, where the others would be empty."""
+    """And again with half of the rows, or of the vectors, down to one, where others are empty."""
     out, done = ragged, set[str]()
     for x in masks:
         around = [y for y in copies if y.variable in _moves(x)][:1]
         halved = (*around, x)[0]
-        half, odd = divmod(halved.upper.as_int() or 1, 2)
-        wanted = any(m.ends.get(v) == "half" for v in _moves(x))
-        if not wanted or odd or half == 0 or halved.variable in done:
+        if halved.kind != "unrolled" or halved.variable in done:
+            continue
+        if not any(m.ends.get(v) == "half" for v in _moves(x)):
             continue
         done.add(halved.variable)
         assert x.mask is not None
-        left = eliminate(x.mask, around, True)
+        left, n = eliminate(x.mask, around, True), (halved.upper.as_int() or 1) // 2
         assert left is not None
-        most = x.upper * half if around else index(half)
-        out = Branch(ge(most, left), _fewer(ragged, halved.variable, half), out)
+        while n:
+            most = x.upper * n if around else index(n)
+            out = Branch(ge(most, left), _fewer(ragged, halved.variable, n), out)
+            n //= 2
     return out
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Cast, Read
 from tcsym.index.expr import (
     ONE,
     TRUE,
@@ -42,13 +42,15 @@ from tcsym.ir.loops import (
     Store,
     TransposeBlock,
     Update,
+    Value,
     allocated,
     block,
 )
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.mapping.nest import linear, stride
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import Mapping_, accessed, found, redirected, replaced, variables_of
+from tcsym.types import DType
 
 Places = tuple[Index, ...]
 
@@ -57,14 +59,14 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     at = found(m.node, d.at)
     source, dims, forms = _accesses(at, d)
     _check(at, d, source, dims)
-    copy = _Copy(m, d, source, tuple(dims), f"{d.operand}.copy")
+    copy = _Copy(m, d, source, tuple(dims), f"{d.operand}.copy", _dtype(m, at, d))
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
     if d.as_ == "turned":
         k, size = copy.block()
         shape[k] = ceildiv(shape[k], size) * size
-    dtype = m.buffers[d.operand].dtype
-    m = m.with_buffer(Buffer(copy.name, dtype, tuple(shape), "arena", padded=True))
+    m = m.with_buffer(Buffer(copy.name, copy.dtype, tuple(shape), "arena", padded=True))
     body = redirected(at.body, d.operand, lambda s: (copy.name, forms[s]))
+    body = map_node(body, None, copy.held)
     written = _is_written(at, d)
     body = block(body, copy.out()) if written else block(copy.filled(), body)
     body = allocated(copy.name, body)
@@ -144,6 +146,20 @@ def _most(m: Mapping_, x: Loop) -> Index:
     return n
 
 
+def _dtype(m: Mapping_, at: Loop, d: Stage) -> DType:
+    """What all that reads the operand converts it to; its own if they do not."""
+    own = m.buffers[d.operand].dtype
+    values = [x.value for x, _ in walk(at.body) if isinstance(x, Store | Update)]
+    parts = [v for x in values for v in subvalues(x)]
+    casts = [v.dtype for v in parts if isinstance(v, Cast) and not v.exact and _reads(v.operand, d)]
+    all_ = len(casts) == sum(_reads(v, d) for v in parts) and len(set(casts)) == 1
+    return casts[0] if all_ and d.as_ == "plain" else own
+
+
+def _reads(v: Value, d: Stage) -> bool:
+    return isinstance(v, Read) and v.tensor == d.operand
+
+
 class _Copy(Struct, frozen=True):
     """source: the operand's place in the loops `dims`, which are the dimensions of the copy."""
 
@@ -152,19 +168,29 @@ class _Copy(Struct, frozen=True):
     source: Places
     dims: tuple[Loop, ...]
     name: str
+    dtype: DType
 
     @property
     def places(self) -> Places:
         return tuple(var(x.variable) - x.lower for x in self.dims)
 
+    def held(self, v: Value) -> Value:
+        """What was converted is read as the copy holds it."""
+        read = v.operand if isinstance(v, Cast) else None
+        if not isinstance(read, Read) or read.tensor != self.name or read.dtype is self.dtype:
+            return v
+        return replace(read, dtype=self.dtype)
+
     def filled(self) -> Node:
         """Beyond the ends of the operand are zeros: what a masked load has there."""
         if self.d.as_ == "turned":
             return self._turned(into_copy=True)
-        dtype, places = self.m.buffers[self.d.operand].dtype, self.places
+        own, places = self.m.buffers[self.d.operand].dtype, self.places
 
         def copied(source: Places) -> Node:
-            return Store(self.name, places, Read(self.d.operand, source, dtype), self.name)
+            value: Value = Read(self.d.operand, source, own)
+            value = value if own is self.dtype else Cast(value, self.dtype)
+            return Store(self.name, places, value, self.name)
 
         lane = self.dims[-1]
         whole, together = _together(self.source, lane)

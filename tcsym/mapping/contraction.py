@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contraction is: sums whose terms rows and columns of the result share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tcsym.index.expr import ONE, Index, index
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop, Update
+from tcsym.mapping.nest import Access, Nest, Statement, runs_on
+
+
+class Sum(Struct, frozen=True):
+    """loops: of its terms, outermost first. wide, tall: what columns move, and what rows do."""
+
+    loops: tuple[Loop, ...]
+    wide: tuple[Access, ...]
+    tall: tuple[Access, ...]
+
+
+class Contraction(Struct, frozen=True):
+    """columns: the loop of the band along which results lie; rows: another one, None for sums of
+    vectors. Each with those right around it that go on as it does, outermost first, in `merged`.
+    """
+
+    columns: str
+    rows: str | None
+    sums: tuple[Sum, ...]
+    merged: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def is_window(self) -> bool:
+        """Columns share elements of their operand, which a panel would have several times."""
+        return any(
+            {self.columns} < s.variables() and s.variables() & {x.variable for x in sum_.loops}
+            for sum_ in self.sums
+            for a in sum_.wide
+            for s in a.subscripts
+        )
+
+
+def contraction(nest: Nest) -> Contraction | None:
+    """The nest as a contraction, if it is one as a whole."""
+    updates = [s for s in nest.statements if isinstance(s.node, Update)]
+    if not updates or _other_loops(nest, updates):
+        return None
+    along = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
+    if len(along) != 1:
+        return None
+    columns, sums = along[0], tuple(_sums(nest, updates, along[0]))
+    if len(sums) != len(updates):
+        return None
+    rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
+    if rows:
+        sums = tuple(Sum(x.loops, x.wide, _moved(nest, x.tall, rows[-1])) for x in sums)
+    last = rows[-1] if rows else None
+    merged = _merged(nest, sums, columns, True), _merged(nest, sums, last, False)
+    return Contraction(columns, last, sums, merged)
+
+
+def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
+    """There are loops inside of the band that are not of a sum."""
+    own = {x.variable for s in updates for x in s.around[len(nest.band) :]}
+    inner = nest.inner
+    return own != {x.variable for x in inner} or any(x.order != "reduction" for x in inner)
+
+
+def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
+    for s in updates:
+        loops, reads = s.around[len(nest.band) :], s.accesses[1:]
+        wide = _moved(nest, reads, columns)
+        if loops and wide:
+            yield Sum(loops, wide, tuple(a for a in reads if a not in wide))
+
+
+def _moved(nest: Nest, reads: tuple[Access, ...], v: str) -> tuple[Access, ...]:
+    return tuple(a for a in reads if nest.moves(a, v))
+
+
+def _is_row(nest: Nest, v: str, x: Sum) -> bool:
+    """It moves something that columns do not, and leaves in place what they move."""
+    return bool(_moved(nest, x.tall, v)) and not _moved(nest, x.wide, v)
+
+
+def _merged(
+    nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool
+) -> tuple[str, ...]:
+    """Loops right around `v` that move only what it moves, and along which the result runs on."""
+    if v is None:
+        return ()
+    found, k = [v], nest.names.index(v)
+    results = [a for s in nest.statements for a in s.accesses[:1]]
+    while k:
+        other, inner = nest.names[k - 1], nest.band[k]
+        own = all(
+            _moved(nest, x.wide if is_wide else x.tall, other)
+            and not _moved(nest, x.tall if is_wide else x.wide, other)
+            for x in sums
+        )
+        go_on = (
+            runs_on(nest.buffers[a.buffer], a.subscripts, other, inner.variable, extent(inner))
+            for a in results
+        )
+        if not own or not all(go_on):
+            break
+        found.insert(0, other)
+        k -= 1
+    return tuple(found)
+
+
+def terms(x: Sum) -> Index:
+    total = index(1)
+    for loop in x.loops:
+        total = total * extent(loop)
+    return total
