@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.ir.verify import verify
+from tcsym.ir.verify import verify, verify_exact
 from tcsym.mapping.serve import require_nests, serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
@@ -114,6 +114,8 @@ def map_cpu(
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
     result = in_sizes(mapped.kernel, kernel)
     verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
+    if config.VERIFY.read():
+        verify_exact(kernel, result)
     return replace(mapped, kernel=result, choices=choices)
 
 
