@@ -41,10 +41,12 @@ class SplitRows(Struct, frozen=True):
     rows: Index
 
 
-def rfactor_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> SplitRows | None:
+def rfactor_rows(
+    kernel: Kernel, nest: str, columns: str, names: Names, most: int = PART_ROWS
+) -> SplitRows | None:
     """The nest { start; sums over rows; rest } as two, or None if it is another.
 
-    The first has a loop over parts of PART_ROWS rows around it and leaves the sums of each in an
+    The first has a loop over parts of `most` rows around it and leaves the sums of each in an
     array. The second starts again, combines those, and does the rest. `columns` is the innermost
     loop of its band.
     """
@@ -56,7 +58,7 @@ def rfactor_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> Split
         return None
     sums = nodes[rows[0]]
     assert isinstance(sums, Loop)
-    count, around = ceildiv(extent(sums), PART_ROWS), loops_around(kernel.body, nest)
+    count, around = ceildiv(extent(sums), most), loops_around(kernel.body, nest)
     shape = _outside(kernel, (count, *(extent(x) for x in band.loops)), around)
     if shape is None:
         return None
@@ -65,7 +67,7 @@ def rfactor_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> Split
     start = children(find_loop(copy, new[columns]).body)
     own = start[rows[0]]
     assert isinstance(own, Loop)
-    own = part_of(own, var(part), PART_ROWS)
+    own = part_of(own, var(part), most)
     there = (var(part), *(var(new[b.variable]) - b.lower for b in band.loops))
     here = (var(last), *(var(b.variable) - b.lower for b in band.loops))
     before, after, combined = list[Node](), list[Node](), list[Node]()
