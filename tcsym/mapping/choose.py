@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for nests: a few that are proposed, by rules that know no cost, or one that is given.
+"""Plans for nests: a few that are proposed, by rules that know no cost.
 
 A proposal is a text: what prints is what a user may give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tcsym.index.expr import (
     TRUE,
@@ -25,10 +25,8 @@ from tcsym.target.machine import Machine
 WINDOWS = (1, 3)
 
 
-def versions(nest: Nest, machine: Machine, given: Mapping[str, str]) -> tuple[Version, ...]:
-    """The plans of a nest, best first; the last has no condition. given: by outermost loop."""
-    if nest.top.variable in given:
-        return (Version("given", TRUE, parse(given[nest.top.variable])),)
+def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+    """The plans of a nest, best first; the last has no condition."""
     out = list[Version]()
     for facts in (*_windows(nest), dict[str, int]()):
         known = all_of(eq(var(v), n) for v, n in facts.items())
@@ -47,7 +45,12 @@ def _windows(nest: Nest) -> Iterator[dict[str, int]]:
     sizes = [
         x.upper
         for x in nest.inner
-        if any(s.coefficient(x.variable) and len(s.terms) > 1 for y in c.sums for a in y.wide for s in a.subscripts)
+        if any(
+            s.coefficient(x.variable) and len(s.terms) > 1
+            for y in c.sums
+            for a in y.wide
+            for s in a.subscripts
+        )
     ]
     names = [next(iter(e.variables())) for e in sizes if e in [var(v) for v in nest.sizes]]
     if len(names) == len(sizes):

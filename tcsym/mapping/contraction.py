@@ -61,6 +61,12 @@ def contraction(nest: Nest) -> Contraction | None:
     return Contraction(columns, last, sums, merged)
 
 
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    c = contraction(nest)
+    return "rows" if c is None else "windows" if c.is_window else "contractions"
+
+
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
     """There are loops inside of the band that are not of a sum."""
     own = {x.variable for s in updates for x in s.around[len(nest.band) :]}
@@ -85,9 +91,7 @@ def _is_row(nest: Nest, v: str, x: Sum) -> bool:
     return bool(_moved(nest, x.tall, v)) and not _moved(nest, x.wide, v)
 
 
-def _merged(
-    nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool
-) -> tuple[str, ...]:
+def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> tuple[str, ...]:
     """Loops right around `v` that move only what it moves, and along which the result runs on."""
     if v is None:
         return ()

@@ -41,7 +41,11 @@ class Contractions(Struct, frozen=True):
             yield from self._vectors()
         elif self.c.is_window:
             rows = self.machine.tile.rows
-            yield "windows in place", ge(3 * rows - 1, self.length(self.c.rows)), self.in_place(rows)
+            yield (
+                "windows in place",
+                ge(3 * rows - 1, self.length(self.c.rows)),
+                self.in_place(rows),
+            )
             yield "panels", TRUE, self.panels(rows, self.machine.tile.vectors)
         else:
             yield from self._matrices()
