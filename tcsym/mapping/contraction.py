@@ -6,19 +6,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tcsym.index.expr import ONE, Index, index
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ONE, ZERO, Index
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
-from tcsym.mapping.nest import Access, Nest, Statement, runs_on
+from tcsym.ir.traverse import loads
+from tcsym.mapping.nest import Access, Nest, Statement, places, runs_on
+from tcsym.mapping.stage import largest_part
+from tcsym.mapping.tree import variables_of
 
 
 class Sum(Struct, frozen=True):
-    """loops: of its terms, outermost first. wide, tall: what columns move, and what rows do."""
+    """update: what is added. loops: of its terms, outermost first; `merged` are the innermost of
+    them, along which all operands run on. wide, tall: what columns move, and what rows do.
+    """
 
+    update: Update
     loops: tuple[Loop, ...]
+    merged: tuple[Loop, ...]
     wide: tuple[Access, ...]
     tall: tuple[Access, ...]
+
+    @property
+    def innermost(self) -> str:
+        return self.merged[0].variable
+
+    @property
+    def length(self) -> Index:
+        """Terms along the innermost loop, once others are merged with it."""
+        return product_of(map(extent, self.merged))
+
+    @property
+    def terms(self) -> Index:
+        return product_of(map(extent, self.loops))
+
+    @property
+    def outer(self) -> tuple[str, ...]:
+        """Loops around the merged ones."""
+        return tuple(x.variable for x in self.loops if x not in self.merged)
+
+    def is_computed(self, a: Access) -> bool:
+        """What is read is a part of a larger value, which moves as it does."""
+        inside = {x.variable for x in self.loops}
+        bands = variables_of(s for r in loads(self.update.value) for s in places(r))
+        part = largest_part(self.update.value, a.buffer, inside | bands)
+        return not isinstance(part, Read)
 
 
 class Contraction(Struct, frozen=True):
@@ -55,7 +90,7 @@ def contraction(nest: Nest) -> Contraction | None:
         return None
     rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
     if rows:
-        sums = tuple(Sum(x.loops, x.wide, _moved(nest, x.tall, rows[-1])) for x in sums)
+        sums = tuple(replace(x, tall=_moved(nest, x.tall, rows[-1])) for x in sums)
     last = rows[-1] if rows else None
     merged = _merged(nest, sums, columns, True), _merged(nest, sums, last, False)
     return Contraction(columns, last, sums, merged)
@@ -78,8 +113,27 @@ def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
     for s in updates:
         loops, reads = s.around[len(nest.band) :], s.accesses[1:]
         wide = _moved(nest, reads, columns)
-        if loops and wide:
-            yield Sum(loops, wide, tuple(a for a in reads if a not in wide))
+        if loops and wide and isinstance(s.node, Update):
+            merged = _running_on(nest, loops, reads)
+            yield Sum(s.node, loops, merged, wide, tuple(a for a in reads if a not in wide))
+
+
+def _running_on(
+    nest: Nest, loops: tuple[Loop, ...], reads: tuple[Access, ...]
+) -> tuple[Loop, ...]:
+    """The innermost loops of a sum of which each goes on where the one inside of it ends."""
+    found = [loops[-1]]
+    for x in reversed(loops[:-1]):
+        y = found[0]
+        moved = [a for a in reads if nest.moves(a, x.variable) or nest.moves(a, y.variable)]
+        go_on = (
+            runs_on(nest.buffers[a.buffer], a.subscripts, x.variable, y.variable, extent(y))
+            for a in moved
+        )
+        if x.lower != ZERO or y.lower != ZERO or not all(go_on):
+            break
+        found.insert(0, x)
+    return tuple(found)
 
 
 def _moved(nest: Nest, reads: tuple[Access, ...], v: str) -> tuple[Access, ...]:
@@ -113,10 +167,3 @@ def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> 
         found.insert(0, other)
         k -= 1
     return tuple(found)
-
-
-def terms(x: Sum) -> Index:
-    total = index(1)
-    for loop in x.loops:
-        total = total * extent(loop)
-    return total

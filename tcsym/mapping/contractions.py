@@ -20,14 +20,14 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.mapping.contraction import Contraction, Sum, terms
+from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
 
 FEW = 4  # rows or columns that are no tile
 CHAINS = 8  # sums at once, as each addition waits for the one before it
-LONG = 4  # vectors of terms that pay for adding lanes
+ADDED = 16  # terms that take as long as adding up lanes
 
 
 class Contractions(Struct, frozen=True):
@@ -57,26 +57,35 @@ class Contractions(Struct, frozen=True):
         yield "in place", TRUE, self.in_place(0)
 
     def _matrices(self) -> Iterator[Proposal]:
-        tile = self.machine.tile
+        tile, across = self.machine.tile, self._across
         m, n = (product_of(map(self.length, x)) for x in reversed(self.c.merged))
-        long = all_of(ge(terms(x), LONG * self.lanes) for x in self.c.sums)
-        if self.along_tall and self.along_wide:
-            yield "dots of a row", all_of((ge(1, m), long)), self.dots(1, FEW)
-            yield "dots of few rows", all_of((ge(tile.rows, m), long)), self.dots(FEW, FEW // 2)
+        rows = max(1, tile.rows // len(self.c.sums))
+        jam = max(1, self.machine.vector_registers // (2 * FEW))
+        if self.along_wide:
+            few = all_of((ge(2 * tile.rows if self.along_tall else FEW, m), self._long(m)))
+            if self.along_tall:
+                yield "dots of a row", all_of((ge(1, m), self._long(1))), self.dots(1, FEW)
+            yield "dots of few rows", few, self.dots(FEW, jam)
         if self.along_tall:
-            yield "dots of a column", all_of((ge(1, n), long)), self.dots(FEW, 1)
-            yield "dots of few columns", all_of((ge(FEW, n), long)), self.dots(FEW // 2, FEW)
-        elif self.rows_lie_along:
-            yield "rows in lanes", self._few_columns(m, n), self.exchanged()
+            few = all_of((ge(self.lanes // 2 if self.along_wide else FEW, n), self._long(n)))
+            yield "dots of a column", all_of((ge(1, n), self._long(1))), self.dots(FEW, 1)
+            yield "dots of few columns", few, self.dots(jam, FEW)
+        if across is not None:
+            wide = all_of((ge(self.lanes // 2, n), ge(self.length(across), n + 1)))
+            yield f"{across} in lanes", wide, self.across(across)
         if self.streamed:
             for height in (1, 2):
                 yield f"{height} rows in place", ge(height, m), self.in_place(height)
             yield "few rows in place", ge(2 * tile.rows - 1, m), self.in_place(FEW)
-        yield "panels of few columns", ge(self.lanes, n), self.panels(2 * tile.rows, 1)
-        yield "panels", TRUE, self.panels(tile.rows, tile.vectors)
+        else:
+            short = all_of(ge(self.lanes, x.length) for x in self.c.sums)
+            yield "few rows in place", all_of((ge(FEW, m), short)), self.in_place(FEW)
+        yield "panels of few columns", ge(self.lanes, n), self.panels(2 * rows, 1)
+        yield "panels", TRUE, self.panels(rows, tile.vectors)
 
-    def _few_columns(self, m: Index, n: Index) -> Condition:
-        return all_of((ge(self.lanes // 2, n), ge(m, n + 1)))
+    def _long(self, n: Index | int) -> Condition:
+        """Sums are long for products along them, of which n would have shared a vector."""
+        return all_of(ge(x.length, n * ADDED) for x in self.c.sums)
 
     # ---- how operands lie
 
@@ -89,18 +98,24 @@ class Contractions(Struct, frozen=True):
         return all(self._steps(a, self.c.columns) for x in self.c.sums for a in x.wide)
 
     @property
-    def rows_lie_along(self) -> bool:
-        rows = self.c.rows or ""
-        return all(self._steps(a, rows) for x in self.c.sums for a in x.tall)
+    def _across(self) -> str | None:
+        """Another loop of the band than columns along which all lies that it moves."""
+        reads = [a for x in self.c.sums for a in (*x.wide, *x.tall)]
+        for v in reversed(self.nest.names):
+            moved = [a for a in reads if self.nest.moves(a, v)]
+            along = all(self._steps(a, v) for a in moved)
+            if v not in self.c.merged[0] and along and 0 < len(moved) < len(reads):
+                return v
+        return None
 
     @property
     def along_wide(self) -> bool:
         """Terms lie side by side in what columns move."""
-        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.wide)
+        return all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.wide)
 
     @property
     def along_tall(self) -> bool:
-        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.tall)
+        return all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.tall)
 
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE
@@ -109,9 +124,10 @@ class Contractions(Struct, frozen=True):
 
     @property
     def merges(self) -> str:
-        """Columns of several loops are one, and rows are: the plan goes on with the first's name."""
+        """Columns, rows and terms of several loops: the plan goes on with the first's name."""
         wide, tall = self.c.merged
-        return "; ".join(f"merge {' '.join(x)}" for x in (tall, wide) if len(x) > 1)
+        sums = (tuple(y.variable for y in x.merged) for x in self.c.sums)
+        return "; ".join(f"merge {' '.join(x)}" for x in (tall, wide, *sums) if len(x) > 1)
 
     @property
     def outer(self) -> tuple[str, ...]:
@@ -124,13 +140,16 @@ class Contractions(Struct, frozen=True):
         return "; ".join(x for s in self.c.sums for x in [self._unrolled(s)] if x)
 
     def _unrolled(self, s: Sum) -> str:
-        for x in reversed(s.loops):
-            n = extent(x).as_int()
+        for v, length in ((s.innermost, s.length), *self._lengths(s)):
+            n = length.as_int()
             if n is None or n > 2 * FEW:
-                return f"split {x.variable} unroll:{FEW}"
+                return f"split {v} unroll:{FEW}"
             if n != 1:
-                return f"split {x.variable} unroll:{n}"
+                return f"split {v} unroll:{n}"
         return ""
+
+    def _lengths(self, s: Sum) -> Iterator[tuple[str, Index]]:
+        return ((x.variable, extent(x)) for x in reversed(s.loops) if x not in s.merged)
 
     def panels(self, rows: int, vectors: int) -> str:
         """Register tiles over panels that fit half of the second cache."""
@@ -148,22 +167,31 @@ class Contractions(Struct, frozen=True):
             split {wide} panel tile:{formula_text(tiles)} reg:{vectors} lane:{self.lanes} end=half
             {self.unrolled}
             order {" ".join(moved)} {wide}.panel {" ".join(still)} {tall}.tile {wide}.tile
-            {"; ".join(staged.values())}"""
+            {"; ".join((*staged.values(), *self._evaluated(f"{wide}.panel")))}"""
 
     @property
     def _panel_bytes(self) -> Index:
         """Of a vector of columns in all panels."""
-        wide = sum((terms(x) * len(x.wide) for x in self.c.sums), Index())
+        wide = sum((x.terms * len(x.wide) for x in self.c.sums), Index())
         return wide * max(1, self.machine.vector_bits // 8)
 
     def _staged(self, a: Access, x: Sum, at: str) -> str:
         wide = self.c.merged[0]
-        sums = [y.variable for y in x.loops if self.nest.moves(a, y.variable)]
         turned = not self._steps(a, self.c.columns) and len(wide) == 1
-        turned = turned and bool(sums) and self._steps(a, sums[-1])
+        turned = turned and self._steps(a, x.merged[-1].variable) and not x.is_computed(a)
+        sums = [v for v in (*x.outer, x.innermost) if self.nest.moves(a, v)]
         dims = f"{wide[0]}.tile {' '.join(sums)} {wide[0]}.reg {wide[0]}.lane"
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
         return f"stage {a.buffer} at {at} order {dims} {as_}"
+
+    def _evaluated(self, at: str) -> Iterator[str]:
+        """Operands of rows that are computed, once for all columns."""
+        rows = self.c.merged[1][0]
+        for x in self.c.sums:
+            for a in x.tall:
+                if x.is_computed(a):
+                    sums = [v for v in (*x.outer, x.innermost) if self.nest.moves(a, v)]
+                    yield f"stage {a.buffer} at {at} order {rows}.tile {rows}.reg {' '.join(sums)}"
 
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
@@ -177,15 +205,20 @@ class Contractions(Struct, frozen=True):
             {self.unrolled}
             order {" ".join(self.outer)} {f"{rows[0]}.tile" if rows else ""} {wide}.tile"""
 
-    def exchanged(self) -> str:
-        """Rows in lanes where they lie, as columns are too few for these."""
-        wide, rows = (x[0] for x in self.c.merged)
+    def across(self, v: str) -> str:
+        """The loop in lanes, as columns are too few for these; they and rows are in registers."""
+        wide, rows = self.c.merged
+        tall = "" if v in rows else f"{rows[0]}.tile"
+        merged = f"merge {' '.join(wide)}" if len(wide) > 1 else ""
+        others = [x for x in self.nest.names if x not in (*wide, v, *(() if v in rows else rows))]
         return f"""
-            {self.merges}
-            split {wide} tile reg:{FEW} end=half
-            split {rows} tile reg:2 lane:{self.lanes} end=half
+            {merged}
+            {f"merge {' '.join(rows)}" if tall and len(rows) > 1 else ""}
+            split {wide[0]} tile reg:{FEW} end=half
+            {f"split {rows[0]} tile reg:{FEW} end=half" if tall else ""}
+            split {v} tile {"" if tall else "reg:2 "}lane:{self.lanes} end=half
             {self.unrolled}
-            order {" ".join(self.outer)} {rows}.tile {wide}.tile"""
+            order {" ".join(others)} {v}.tile {tall} {wide[0]}.tile"""
 
     def dots(self, height: int, columns: int) -> str:
         """Products along the sum, whose terms are lanes."""
@@ -194,16 +227,23 @@ class Contractions(Struct, frozen=True):
         reg = f"reg:{vectors}" if vectors > 1 else ""
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
-            k = x.loops[-1].variable
+            k = x.innermost
             sums.append(f"split {k} tile {reg} lane:{self.lanes} end=peel; combine {k}")
-            others = [y.variable for y in x.loops[:-1]]
-            dims = " ".join((f"{wide}.reg", *others, f"{k}.tile", f"{k}.reg" if reg else ""))
-            at = f"at {wide}.tile order {dims} {k}.lane"
-            copies += [f"stage {a.buffer} {at}" for a in x.wide if not self._steps(a, k)]
+            for around, side in zip((f"{wide}.", f"{rows[0]}." if rows else ""), (x.wide, x.tall)):
+                for a in side:
+                    if around and not self._steps(a, x.merged[-1].variable):
+                        moved = [v for v in x.outer if self.nest.moves(a, v)]
+                        dims = (f"{around}reg", *moved, f"{k}.tile", f"{k}.reg" if reg else "")
+                        copies.append(
+                            f"stage {a.buffer} at {around}tile order {' '.join(dims)} {k}.lane"
+                        )
+        columns_first = all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.tall)
+        order = (f"{wide}.tile", f"{rows[0]}.tile" if rows else "")
+        order = order if columns_first else order[::-1]
         return f"""
             {self.merges}
             {f"split {rows[0]} tile reg:{height}" if rows else ""}
             split {wide} tile reg:{columns}
             {"; ".join(sums)}
-            order {" ".join(self.outer)} {wide}.tile {f"{rows[0]}.tile" if rows else ""}
+            order {" ".join((*self.outer, *order))}
             {"; ".join(copies)}"""
