@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan -> tree: one function for each directive. None asks whether something pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Unary
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, minimum, mod, var
+from tcsym.index.values import substitute
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, allocated, block
+from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
+from tcsym.mapping.ends import ends
+from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
+from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
+from tcsym.mapping.stage import stage
+from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced, sunk, variables_of
+from tcsym.schedule.analysis.identities import identity
+
+KINDS = {"reg": "unrolled", "lane": "vector"}
+
+
+def apply(m: Mapping_, plan: Plan) -> Mapping_:
+    """Raises `Refused` where a directive is not legal, with the reason."""
+    for d in plan:
+        m = _RULES[type(d)](m, d)
+    for x, around in walk(m.node):
+        lanes = [y.variable for y in around if y.kind == "vector"]
+        if isinstance(x, Store | Update) and not variables_of(x.subscripts).issuperset(lanes):
+            raise Refused(f"all of {', '.join(lanes)} write one {x.buffer}: combine them")
+    return ends(m)
+
+
+# ---- split
+
+
+def split(m: Mapping_, d: Split) -> Mapping_:
+    loop = found(m.node, d.axis)
+    names = [p for p, _ in d.parts]
+    if names == ["unroll"]:
+        times = _number(d.parts[0][1], "unroll")
+        return replace(m, node=replaced(m.node, d.axis, lambda x: replace(x, unroll=times)))
+    points = [(p, _number(n, p)) for p, n in d.parts if p in POINTS]
+    outer = [(p, n) for p, n in d.parts if p not in POINTS]
+    if not outer or outer[0][1] is not None or names != [p for p, _ in (*outer, *points)]:
+        raise Refused(f"split {d.axis}: one loop without a size, sizes, then reg and lane")
+    if loop.order not in ("parallel", "reduction"):
+        raise Refused(f"{d.axis} runs in order")
+    unit, n = prod(size for _, size in points), extent(loop)
+    units = ceildiv(n, unit)
+    at = var(_name(d.axis, outer[-1][0])) * unit
+    whole = _is_multiple(n, unit)
+    if d.end == "overlap" and not whole:
+        at, whole = minimum(at, n - unit), True
+    value, node = loop.lower + at, loop.body
+    left, inside = n - at, unit
+    made: list[Loop] = []
+    for p, size in points:
+        inside //= size
+        v = _name(d.axis, p)
+        value, left = value + var(v) * inside, left - (var(v) * inside if inside > 1 else 0)
+        mask = None if whole or inside > 1 else left
+        made.append(Loop(v, ZERO, index(size), node, KINDS[p], loop.order, mask))  # type: ignore[arg-type]
+    node = substitute_node(loop.body, {d.axis: value})
+    for x in reversed(made):
+        node = replace(x, body=node)
+    loops, most = _counted(d.axis, outer, units, loop)
+    for x in reversed(loops):
+        node = replace(x, body=node)
+    ends_ = m.ends if d.end == "mask" else {**m.ends, loops[-1].variable: d.end}
+    if any(p == "lane" for p, _ in points):
+        _check_lanes(m, loop)
+    new = replaced(m.node, d.axis, lambda _: node)
+    return replace(m, node=new, most={**m.most, **most}, ends=ends_)
+
+
+def _counted(
+    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop
+) -> tuple[list[Loop], dict[str, Index]]:
+    """Loops that count units, from outside in: the innermost counts them from the first on, the
+    others those that the next one counts."""
+    loops: list[Loop] = []
+    most: dict[str, Index] = {}
+    total, inside = units, None
+    for p, size in reversed(outer):
+        v = _name(axis, p)
+        if inside is not None:  # what is inside counts a part of its own
+            each, inner = inside
+            total = ceildiv(inner.upper, each)
+            lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
+            loops[0] = replace(inner, lower=lower, upper=upper)
+            most[inner.variable] = minimum(each, inner.upper)
+        loops.insert(0, Loop(v, ZERO, total, loop.body, "serial", loop.order))
+        most[v] = total
+        inside = None if size is None else (size, loops[0])
+    return loops, most
+
+
+def _check_lanes(m: Mapping_, loop: Loop) -> None:
+    for x, around in walk(loop.body):
+        if isinstance(x, Store | Update):
+            reason = in_lanes(Statement(x, around), m.buffers, loop.variable)
+            if reason:
+                raise Refused(reason)
+
+
+def _name(axis: str, part: str) -> str:
+    return f"{axis}.{part}"
+
+
+def _number(n: Index | None, part: str) -> int:
+    known = None if n is None else n.as_int()
+    if known is None:
+        raise Refused(f"{part} needs a number")
+    return known
+
+
+def _is_multiple(n: Index, size: int) -> bool:
+    return n.constant % size == 0 and all(c % size == 0 for _, c in n.terms)
+
+
+# ---- order, merge
+
+
+def order(m: Mapping_, d: Order) -> Mapping_:
+    band: dict[str, Loop] = {}
+    node = m.node
+    while isinstance(node, Loop) and node.order == "parallel":
+        band[node.variable], node = node, node.body
+    points = {v: x for v, x in band.items() if x.kind != "serial"}
+    loops = {v: x for v, x in band.items() if x.kind == "serial"}
+    if sorted(d.axes) != sorted(loops):
+        raise Refused(f"order {' '.join(d.axes)} of {' '.join(loops)}")
+    known = set(m.sizes)
+    for v in d.axes:
+        outside = loops[v].lower.variables() | loops[v].upper.variables()
+        if outside & set(band) - known:
+            raise Refused(f"the range of {v} moves with a loop that would be inside of it")
+        known.add(v)
+    reason = sinks(node, frozenset(points))
+    if reason:
+        raise Refused(reason)
+    buffers = dict(m.buffers)
+    ordered = sorted(points.values(), key=lambda x: x.kind == "vector")
+    node = sunk(tuple(ordered), node, buffers) if ordered else node
+    for v in reversed(d.axes):
+        node = replace(loops[v], body=node)
+    return replace(m, node=node, buffers=buffers)
+
+
+def merge(m: Mapping_, d: Merge) -> Mapping_:
+    """One loop over all iterations of two or more. What is written has to run on from one to the
+    next; what is read may be found by division, as a copy of it does that once (`Stage`)."""
+    for inner in d.axes[1:]:
+        x = found(m.node, d.axes[0])
+        y = x.body
+        if not isinstance(y, Loop) or y.variable != inner:
+            raise Refused(f"{inner} is not right inside of {x.variable}")
+        if x.lower != ZERO or y.lower != ZERO or x.variable in y.upper.variables():
+            raise Refused(f"{x.variable} and {inner} have ranges of their own")
+        if x.order != y.order:
+            raise Refused(f"{x.variable} and {inner} run in other orders")
+        new = replace(x, upper=x.upper * y.upper, body=_run_on(m, x, y))
+        m = replace(m, node=replaced(m.node, x.variable, lambda _, new=new: new))  # type: ignore[misc]
+    return m
+
+
+def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
+    """What is inside of `y`, where `x` counts iterations of both. A row of memory that follows the
+    one before goes on as that one: [0, x]."""
+    whole = {x.variable: ZERO, y.variable: var(x.variable)}
+    parts = {
+        x.variable: floordiv(var(x.variable), y.upper),
+        y.variable: mod(var(x.variable), y.upper),
+    }
+
+    def goes_on(buffer: str, at: tuple[Index, ...]) -> bool:
+        return runs_on(m.buffers[buffer], at, x.variable, y.variable, y.upper)
+
+    def value(v: Value) -> Value:
+        if isinstance(v, Read):
+            return substitute_value(v, whole if goes_on(v.tensor, places(v)) else parts)
+        return (
+            v if isinstance(v, Binary | Const | Cast | Unary | Call) else substitute_value(v, parts)
+        )
+
+    def statement(s: Node) -> Node:
+        if not isinstance(s, Store | Update):
+            return s
+        if not goes_on(s.buffer, s.subscripts):
+            raise Refused(f"{s.buffer} does not run on from {y.variable} to {x.variable}")
+        at = tuple(substitute(i, whole) for i in s.subscripts)
+        return replace(s, subscripts=at, value=map_value(s.value, value, lambda i: i))
+
+    if sinks(y.body, frozenset((x.variable, y.variable))):
+        raise Refused(f"ranges inside of {y.variable} move")
+    return map_node(y.body, statement)
+
+
+# ---- combine
+
+
+def combine(m: Mapping_, d: Combine) -> Mapping_:
+    """Updates that the points of a loop do not move get parts, one for each point."""
+    points = [
+        x
+        for x, _ in walk(m.node)
+        if isinstance(x, Loop) and x.variable.startswith(f"{d.axis}.") and x.kind != "serial"
+    ]
+    outer = [
+        x
+        for x, around in walk(m.node)
+        if isinstance(x, Loop)
+        and x.variable.startswith(f"{d.axis}.")
+        and not any(y.variable.startswith(f"{d.axis}.") for y in around)
+    ]
+    if len(outer) != 1 or not points:
+        raise Refused(f"{d.axis} is not split")
+    top, buffers = outer[0], dict(m.buffers)
+    names = {x.variable for x in points}
+    body: Node = top
+    before, after = list[Node](), list[Node]()
+    made = list[str]()
+    for u in [x for x, _ in walk(top) if isinstance(x, Update)]:
+        if names & frozenset[str]().union(*(s.variables() for s in u.subscripts)):
+            continue
+        b = buffers[u.buffer]
+        if b.space == "argument" or b.dtype is not b.dtype.accumulator:
+            raise Refused(f"sums of {u.buffer} in memory")
+        name = f"{u.buffer}.parts"
+        at = tuple(var(x.variable) for x in points)
+        buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
+        body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
+        before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
+        after.append(replace(u, value=_total(u, buffers[name], points)))
+        made.append(name)
+    new = block(*before, body, *after)
+    for name in made:
+        new = allocated(name, new)
+    return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
+
+
+def _in(points: list[Loop], node: Node) -> Node:
+    for x in reversed(points):
+        node = replace(x, mask=None, order="parallel", body=node)
+    return node
+
+
+def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
+    """All parts of an element: registers are added as vectors, then lanes across."""
+    lanes = [x for x in points if x.kind == "vector"]
+    registers = [x for x in points if x.kind != "vector"]
+    if len(lanes) != 1 or len(registers) > 1:
+        raise Refused("parts that are no vectors")
+    lane, width = lanes[0].variable, lanes[0].upper.as_int() or 1
+    n = prod(x.upper.as_int() or 1 for x in registers)
+    places: Callable[[int], tuple[Index, ...]] = lambda k: (  # noqa: E731
+        *(index(k) for _ in registers),
+        var("lanes"),
+    )
+    terms: list[Expr] = [Read(parts.name, places(k), parts.dtype) for k in range(n)]
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        odd = terms[-1:] if len(terms) % 2 else []
+        terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
+    del lane
+    return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
+
+
+_RULES: dict[type, Callable[..., Mapping_]] = {
+    Split: split,
+    Order: order,
+    Merge: merge,
+    Combine: combine,
+    Stage: stage,
+}

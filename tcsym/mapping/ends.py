@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ragged ends, all of them, after tiling: masks are dropped, kept, or split off.
+
+A tile whose points are masked becomes `if it is whole: without masks; else: masked`, the latter
+perhaps once more with half of its rows or vectors (`half`). Rows of the ragged tile that only
+temporaries see are computed all, the last real one again in place of those that are not there, so
+that its sums have no masks either. A row of tiles may have its last one split off instead (`peel`).
+
+Each mask is ended at the innermost loop that moves it, from the outermost on: of `m.tile { n.tile {
+k.tile { .. } } }` rows and columns at `n.tile`, then in each of the arms what is left at `k.tile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import (
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    floordiv,
+    ge,
+    index,
+    maximum,
+    minimum,
+    var,
+)
+from tcsym.ir.bounds import eliminate
+from tcsym.ir.loops import (
+    Allocate,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    allocated,
+    block,
+)
+from tcsym.ir.traverse import loads, map_inner, map_node, map_value, substitute_value, walk
+from tcsym.mapping.tree import Mapping_, accessed, chain, redirected, variables_of
+
+MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
+
+
+def ends(m: Mapping_) -> Mapping_:
+    made = dict[str, Buffer]()
+    own = frozenset(b for x, _ in walk(m.node) if isinstance(x, Allocate) for b in x.buffers)
+    node = _tiles(replace(m, made=made, own=own), m.node)
+    return replace(m, node=node, buffers={**m.buffers, **made})
+
+
+def _tiles(m: Mapping_, node: Node) -> Node:
+    """Each tile right inside of the last loop that moves its masks."""
+    if isinstance(node, Loop) and node.kind == "serial":
+        loops = list(chain(node))
+        names, body = {x.variable for x in loops}, loops[-1].body
+        inside = {x.variable for x, _ in walk(body) if isinstance(x, Loop) and x.kind == "serial"}
+        masks = [x for x in _masks(body) if _moves(x) & names and not _moves(x) & inside]
+        if masks:
+            moves = frozenset[str]().union(*map(_moves, masks))
+            last = [x for x in loops if x.variable in moves][-1]
+            end = _peeled if m.ends.get(last.variable) == "peel" else _branched
+            return _with(node, last, lambda x: end(m, masks, x))
+    return map_inner(node, partial(_tiles, m))
+
+
+def _masks(node: Node) -> list[Loop]:
+    return [x for x, _ in walk(node) if isinstance(x, Loop) and x.mask is not None]
+
+
+def _moves(x: Loop) -> frozenset[str]:
+    return frozenset() if x.mask is None else x.mask.variables()
+
+
+def _with(node: Loop, last: Loop, f: Callable[[Loop], Node]) -> Node:
+    if node is last:
+        return f(node)
+    assert isinstance(node.body, Loop)
+    return replace(node, body=_with(node.body, last, f))
+
+
+# ---- whole tiles, ragged ones
+
+
+def _branched(m: Mapping_, masks: list[Loop], last: Loop) -> Node:
+    names = {x.variable for x in masks}
+    copies = [x for x, _ in walk(last.body) if isinstance(x, Loop) and x.kind == "unrolled"]
+    full = all_of(dict.fromkeys(_whole(x, copies) for x in masks))
+    whole = _tiles(m, _unmasked(last.body, names))
+    if full == TRUE:
+        return replace(last, body=whole)
+    ragged = _tiles(m, _ragged(m, names, last.body))
+    if ragged == whole:
+        return replace(last, body=whole)
+    return replace(last, body=Branch(full, whole, _narrowed(m, masks, copies, ragged)))
+
+
+def _whole(x: Loop, copies: list[Loop]) -> Condition:
+    """All points of a loop are there, in all copies of the loop around it."""
+    assert x.mask is not None
+    least = eliminate(x.mask, [y for y in copies if y.variable in _moves(x)][:1], False)
+    assert least is not None
+    return ge(least, x.upper)
+
+
+def _unmasked(node: Node, names: set[str]) -> Node:
+    def one(x: Node) -> Node:
+        return replace(x, mask=None) if isinstance(x, Loop) and x.variable in names else x
+
+    return map_node(node, one)
+
+
+def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) -> Node:
+    """And once more with half of the rows, or of the vectors, where the others would be empty."""
+    out, done = ragged, set[str]()
+    for x in masks:
+        around = [y for y in copies if y.variable in _moves(x)][:1]
+        halved = (*around, x)[0]
+        half, odd = divmod(halved.upper.as_int() or 1, 2)
+        wanted = any(m.ends.get(v) == "half" for v in _moves(x))
+        if not wanted or odd or half == 0 or halved.variable in done:
+            continue
+        done.add(halved.variable)
+        assert x.mask is not None
+        left = eliminate(x.mask, around, True)
+        assert left is not None
+        most = x.upper * half if around else index(half)
+        out = Branch(ge(most, left), _fewer(ragged, halved.variable, half), out)
+    return out
+
+
+def _fewer(node: Node, variable: str, n: int) -> Node:
+    def fewer(x: Node) -> Node:
+        if isinstance(x, Loop) and x.variable == variable and x.kind == "unrolled":
+            return replace(x, upper=index(n))
+        return x
+
+    return map_node(node, fewer)
+
+
+# ---- the ragged tile
+
+
+def _ragged(m: Mapping_, names: set[str], node: Node) -> Node:
+    """Masks stay where memory would be touched that is not there; rows are clamped, stored in a
+    loop over those that are there, and sums are not unrolled: it runs once in a row of tiles."""
+    if isinstance(node, Loop) and node.kind != "serial":
+        statements = [x for x, _ in walk(node) if isinstance(x, Store | Update)]
+        if len(statements) != 1:
+            return node
+        if statements[0].buffer in m.own or statements[0].buffer in m.made:
+            return _clamped(m, names, node, statements[0])
+        return _row_by_row(m, node, statements[0])
+    if isinstance(node, Loop):
+        node = replace(node, unroll=1)
+    return map_inner(node, partial(_ragged, m, names))
+
+
+def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update) -> Node:
+    """Without masks of rows, nor of lanes that move temporaries only."""
+    if not isinstance(node, Loop):
+        return node
+    body, mask, v = node.body, node.mask, node.variable
+    if mask is not None and v in names and node.order == "parallel":
+        memory = [r for r in loads(statement.value) if not m.buffer(r.tensor).padded]
+        if node.kind == "unrolled":
+            inside, mask = {v: minimum(var(v), mask - 1)}, None
+
+            def clamp(x: Value) -> Value:
+                far = isinstance(x, Read) and x.tensor not in m.own
+                return substitute_value(x, inside) if far else x
+
+            def of_statement(x: Node) -> Node:
+                if not isinstance(x, Store | Update):
+                    return x
+                return replace(x, value=map_value(x.value, clamp, lambda i: i))
+
+            body = map_node(body, of_statement)
+        elif m.buffer(statement.buffer).padded and not any(
+            v in variables_of(r.subscripts) for r in memory
+        ):
+            mask = None
+    return replace(node, mask=mask, body=_clamped(m, names, body, statement))
+
+
+def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
+    """Registers to the stack, then a loop that stores the rows that are there from it."""
+    target = m.buffer(store.buffer)
+    many = rows.kind == "unrolled" and (rows.upper.as_int() or 0) >= MANY_ROWS
+    memory = any(r.tensor not in m.own for r in loads(store.value))
+    if rows.mask is None or not many or not isinstance(store, Store) or memory:
+        return rows
+    points = list(_points(rows))
+    name, at = f"{store.buffer}.rows", tuple(var(x.variable) for x in points)
+    m.made[name] = Buffer(name, target.dtype, tuple(x.upper for x in points), "stack", padded=True)
+    spill: Node = replace(store, buffer=name, subscripts=at, streamed=False)
+    row: Node = replace(store, value=Read(name, at, target.dtype))
+    for x in reversed(points):
+        spill = replace(x, mask=None, body=spill)
+        row = replace(x, body=row) if x is not rows else row
+    upper = minimum(rows.upper, rows.mask)
+    return allocated(
+        name, block(spill, replace(rows, kind="serial", upper=upper, mask=None, body=row))
+    )
+
+
+def _points(node: Node) -> Iterator[Loop]:
+    while isinstance(node, Loop):
+        yield node
+        node = node.body
+
+
+# ---- the last tile apart
+
+
+def _peeled(m: Mapping_, masks: list[Loop], tiles: Loop) -> Node:
+    """Whole tiles, then what is left of the row in single vectors, then a masked one."""
+    names = {x.variable for x in masks}
+    mask, lanes = masks[0].mask, masks[0].upper.as_int() or 1
+    assert mask is not None
+    copies = [x for x, _ in walk(tiles.body) if isinstance(x, Loop) and x.kind == "unrolled"]
+    around = [x for x in copies if x.variable in mask.variables()][:1]
+    last = eliminate(mask, around, False)  # of the last vector
+    assert last is not None
+    unit = -last.coefficient(tiles.variable)
+    n = last + var(tiles.variable) * unit + unit - lanes
+    whole = floordiv(n, unit)
+    first = replace(tiles, upper=minimum(tiles.upper, whole), body=_unmasked(tiles.body, names))
+    rest = _single(tiles.body, {x.variable for x in around}, masks[0].variable, mask, lanes)
+    return block(first, replace(tiles, lower=maximum(tiles.lower, whole), body=rest))
+
+
+def _single(node: Node, copies: set[str], lane: str, mask: Index, lanes: int) -> Node:
+    """Copies of vectors -> a loop over those that are there. Parts of sums all go to the first."""
+    if not isinstance(node, Loop) or node.variable not in copies:
+        return map_inner(node, lambda x: _single(x, copies, lane, mask, lanes))
+    body, own = node.body, var(node.variable)
+    for name in sorted({b for b, *_ in accessed(body) if b.endswith(".parts")}):
+        body = redirected(
+            body,
+            name,
+            lambda at, name=name: (name, tuple(ZERO if i == own else i for i in at)),  # type: ignore[misc]
+        )
+    left = mask + own * lanes
+    whole = minimum(node.upper, floordiv(left, lanes))
+    row = replace(node, kind="serial", mask=None)
+    first = replace(row, upper=whole, body=_unmasked(body, {lane}))
+    upper = minimum(node.upper, ceildiv(left, lanes))
+    return block(first, replace(row, lower=whole, upper=upper, body=body))

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nest, analysed once: its loops, its statements, how their accesses move, what is legal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Binary, Read
+from tcsym.index.expr import ONE, Atom, Index, Product, condition_variables, index, of_atom
+from tcsym.index.values import substitute
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+)
+from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.mapping.plan import Refused
+
+
+class Access(Struct, frozen=True):
+    buffer: str
+    subscripts: tuple[Index, ...]
+    written: bool
+
+
+class Statement(Struct, frozen=True):
+    """`around`: the loops of the nest around it, outermost first."""
+
+    node: Store | Update
+    around: tuple[Loop, ...]
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        reads = (Access(r.tensor, places(r), False) for r in loads(self.node.value))
+        return (Access(self.node.buffer, self.node.subscripts, True), *reads)
+
+    def uses(self, variable: str) -> bool:
+        return any(variable in s.variables() for a in self.accesses for s in a.subscripts)
+
+
+class Nest(Struct, frozen=True):
+    """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
+    around: variables of loops around the nest."""
+
+    top: Loop
+    band: tuple[Loop, ...]
+    body: Node
+    statements: tuple[Statement, ...]
+    buffers: Mapping[str, Buffer]
+    sizes: frozenset[str]
+    around: frozenset[str] = frozenset()
+
+    def with_sizes(self, facts: Mapping[str, int]) -> Nest:
+        """The nest where these sizes are numbers; loops of one iteration inside are none."""
+        if not facts:
+            return self
+        values = {v: index(n) for v, n in facts.items()}
+        buffers = {name: _with_sizes(b, values) for name, b in self.buffers.items()}
+        top = map_node(
+            substitute_node(self.top, values), partial(_without_single, self.top.variable)
+        )
+        assert isinstance(top, Loop)
+        return analyse(top, buffers, self.sizes, self.around)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(x.variable for x in self.band)
+
+    def stride(self, a: Access, variable: str) -> Index | None:
+        return stride(self.buffers[a.buffer], a.subscripts, variable)
+
+    def moves(self, a: Access, variable: str) -> bool:
+        return any(variable in s.variables() for s in a.subscripts)
+
+    @property
+    def result(self) -> Access:
+        """What the last statement writes."""
+        return self.statements[-1].accesses[0]
+
+    @property
+    def inner(self) -> tuple[Loop, ...]:
+        """Loops inside of the band."""
+        return tuple(x for x, _ in walk(self.body) if isinstance(x, Loop))
+
+
+class Contraction(Struct, frozen=True):
+    """Sums of products, as columns (side by side in the result) and rows share its operands.
+
+    columns, rows: loops of the band; wide, tall: the operands that they move; sums: inner loops.
+    without rows, `tall` is the operand that columns do not move.
+    """
+
+    columns: str
+    rows: str | None
+    wide: Access
+    tall: Access
+    sums: tuple[str, ...]
+
+    @property
+    def is_window(self) -> bool:
+        """Columns share elements of their operand, which a panel would have several times."""
+        return any(
+            {self.columns} < s.variables() and s.variables() & {*self.sums}
+            for s in self.wide.subscripts
+        )
+
+
+def _with_sizes(b: Buffer, values: Mapping[str, Index]) -> Buffer:
+    shape = tuple(substitute(e, values) for e in b.shape)
+    strides = None if b.strides is None else tuple(substitute(e, values) for e in b.strides)
+    return replace(b, shape=shape, strides=strides)
+
+
+def _without_single(top: str, x: Node) -> Node:
+    if isinstance(x, Loop) and x.variable != top and extent(x) == ONE and x.order == "reduction":
+        return substitute_node(x.body, {x.variable: x.lower})
+    return x
+
+
+def analyse(
+    top: Loop,
+    buffers: Mapping[str, Buffer],
+    sizes: frozenset[str],
+    around: frozenset[str] = frozenset(),
+) -> Nest:
+    """Raises `Refused` for what no directive can map."""
+    band: list[Loop] = []
+    node: Node = top
+    while isinstance(node, Loop) and node.order == "parallel":
+        band.append(node)
+        node = node.body
+    if not band:
+        raise Refused(f"{top.variable} runs in order, or is a sum by itself")
+    found = tuple(_statements(top))
+    nest = Nest(top, tuple(band), node, found, buffers, sizes, around)
+    for x in nest.inner:
+        if x.order == "sequential" or x.at is not None or x.value is not None:
+            raise Refused(f"{x.variable} runs in order")
+        if x.kind != "serial":
+            raise Refused(f"{x.variable} is no loop any more")
+    return nest
+
+
+def _statements(top: Loop) -> Iterator[Statement]:
+    for x, around in walk(top):
+        match x:
+            case Store() | Update():
+                for r in loads(x.value):
+                    if any(r.checked) or r.unwritten is not None:
+                        raise Refused(f"a checked read of {r.tensor}")
+                    places(r)
+                yield Statement(x, around)
+            case Loop() | Block() | Allocate():
+                pass
+            case Branch():
+                raise Refused("a guard inside of the nest")
+            case _:
+                raise Refused(f"a {type(x).__name__}")
+
+
+def contraction(nest: Nest) -> Contraction | None:
+    """The nest as a contraction, if it is one as a whole."""
+    sums = [s for s in nest.statements if isinstance(s.node, Update)]
+    if len(sums) != 1 or len(nest.inner) != len(sums[0].around) - len(nest.band):
+        return None  # other loops inside of the band
+    s = sums[0]
+    inner = s.around[len(nest.band) :]
+    factors = _factors(s.node.value)
+    if not isinstance(s.node, Update) or s.node.op != "add" or not inner or len(factors) != 2:
+        return None
+    reads = s.accesses[1:]
+    columns = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
+    if len(columns) != 1:
+        return None
+    wide = [a for a in reads if nest.moves(a, columns[0])]
+    if len(wide) != 1 or len(reads) != 2:
+        return None
+    (tall,) = [a for a in reads if a is not wide[0]]
+    rows = [v for v in nest.names if nest.moves(tall, v) and not nest.moves(wide[0], v)]
+    names = tuple(x.variable for x in inner)
+    return Contraction(columns[0], rows[-1] if rows else None, wide[0], tall, names)
+
+
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    return "rows" if contraction(nest) is None else "contractions"
+
+
+def _factors(v: Value) -> tuple[Value, ...]:
+    if isinstance(v, Binary) and v.op == "mul":
+        return (*_factors(v.left), *_factors(v.right))
+    return (v,) if isinstance(v, Read) else ()
+
+
+# ---- accesses
+
+
+def places(r: Read) -> tuple[Index, ...]:
+    """The subscripts of a read that finds none in a tensor."""
+    found = tuple(s for s in r.subscripts if isinstance(s, Index))
+    if len(found) != len(r.subscripts):
+        raise Refused(f"{r.tensor} is read at places that a tensor holds")
+    return found
+
+
+def linear(e: Index, variable: str) -> Index | None:
+    """c with e = c * variable + rest, neither using it; None if there is none."""
+    total = Index()
+    for atom, c in e.terms:
+        if variable not in of_atom(atom).variables():
+            continue
+        rest = _without(atom, variable)
+        if rest is None:
+            return None
+        total = total + rest * c
+    return total
+
+
+def _without(atom: Atom, variable: str) -> Index | None:
+    if atom == variable:
+        return ONE
+    if not isinstance(atom, Product) or atom.factors.count(variable) != 1:
+        return None
+    rest = ONE
+    for f in atom.factors:
+        rest = rest if f == variable else rest * of_atom(f)
+    return None if variable in rest.variables() else rest
+
+
+def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | None:
+    """Elements by which the address moves with the variable; None if not by a fixed number."""
+    total = Index()
+    for s, step in zip(subscripts, b.element_strides(), strict=True):
+        c = linear(s, variable)
+        if c is None:
+            return None
+        total = total + c * step
+    return total
+
+
+def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:
+    """The `n` elements that `inner` moves along are followed by those of the next `outer`."""
+    far, near = stride(b, at, outer), stride(b, at, inner)
+    return far is not None and near is not None and far == near * n
+
+
+# ---- legality: each says why not, or None
+
+
+def sinks(node: Node, variables: frozenset[str]) -> str | None:
+    """Points of these loops may run inside of the loops and branches of `node`."""
+    for x, _ in walk(node):
+        if isinstance(x, Loop) and (x.lower.variables() | x.upper.variables()) & variables:
+            return f"the range of {x.variable} moves with {', '.join(sorted(variables))}"
+        if isinstance(x, Branch) and condition_variables(x.condition) & variables:
+            return f"a guard moves with {', '.join(sorted(variables))}"
+    return None
+
+
+def in_lanes(statement: Statement, buffers: Mapping[str, Buffer], variable: str) -> str | None:
+    """Many values of the variable may be at once what the statement runs for."""
+    x = statement.node
+    if stride(buffers[x.buffer], x.subscripts, variable) is None:
+        return f"{x.buffer} does not move evenly with {variable}"
+    return None

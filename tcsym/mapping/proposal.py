@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proposal is: a name, the sizes it is meant for, and a plan as a user would write it."""
+
+from __future__ import annotations
+
+from tcsym.index.expr import Condition, Index
+from tcsym.mapping.nest import Nest
+from tcsym.target.machine import Machine
+
+Proposal = tuple[str, Condition, str]
+
+
+def lanes(nest: Nest, machine: Machine) -> int:
+    """Lanes of a vector of the widest elements that the nest touches."""
+    bits = max(nest.buffers[a.buffer].dtype.bits for s in nest.statements for a in s.accesses)
+    return machine.lanes(bits)
+
+
+def formula_text(e: Index) -> str:
+    """As a plan has it: one word."""
+    return str(e).replace(" ", "")

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of loops while a plan is carried out.
+
+An `Allocate` stands where its buffer lives, from the start: it is the scope of the temporary, and
+copies of a tree need nothing but names of their own in the end (`Close`). So loops and temporaries
+of one tree may have the same names as those of another, or of a neighbour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import Index, var
+from tcsym.index.values import Values, map_condition, substitute
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    HorizontalReduce,
+    Loop,
+    Node,
+    Space,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    block,
+)
+from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.mapping.plan import Refused
+from tcsym.schedule.analysis.names import Names
+from tcsym.target.machine import Machine
+
+STACK_BYTES = 16 * 1024
+REGISTER_ELEMENTS = 1024
+
+
+class Mapping_(Struct, frozen=True):
+    """A nest on its way: its tree, all buffers by name.
+
+    most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
+    the last tile of a loop ends. own: temporaries that live inside of the nest.
+    """
+
+    node: Node
+    buffers: Mapping[str, Buffer]
+    sizes: frozenset[str]
+    machine: Machine
+    most: Mapping[str, Index] = {}
+    ends: Mapping[str, str] = {}
+    made: dict[str, Buffer] = {}
+    own: frozenset[str] = frozenset()
+
+    def buffer(self, name: str) -> Buffer:
+        return self.made.get(name) or self.buffers[name]
+
+    def with_buffer(self, b: Buffer) -> Mapping_:
+        return replace(self, buffers={**self.buffers, b.name: b})
+
+
+def found(node: Node, variable: str) -> Loop:
+    """The loop of that name; `Refused` if there is not just one."""
+    loops = [x for x, _ in walk(node) if isinstance(x, Loop) and x.variable == variable]
+    if len(loops) != 1:
+        raise Refused(f"{len(loops)} loops {variable}")
+    return loops[0]
+
+
+def replaced(node: Node, variable: str, f: Callable[[Loop], Node]) -> Node:
+    """`node` with `f` of the loop of that name, which there must be."""
+    loop = found(node, variable)
+    new = f(loop)
+    return map_node(node, lambda x: new if isinstance(x, Loop) and x.variable == variable else x)
+
+
+def chain(node: Node) -> Iterator[Loop]:
+    """Loops that nest perfectly, from the outermost on."""
+    while isinstance(node, Loop) and node.kind == "serial":
+        yield node
+        node = node.body
+
+
+def redirected(
+    node: Node, buffer: str, f: Callable[[tuple[Index, ...]], tuple[str, tuple[Index, ...]]]
+) -> Node:
+    """Every access of the buffer goes to what `f` makes of its subscripts."""
+
+    def statement(x: Node) -> Node:
+        if isinstance(x, Store | Update) and x.buffer == buffer:
+            name, at = f(x.subscripts)
+            return replace(x, buffer=name, subscripts=at)
+        return x
+
+    def value(v: Value) -> Value:
+        if isinstance(v, Read) and v.tensor == buffer:
+            name, at = f(v.subscripts)  # type: ignore[arg-type]
+            return replace(v, tensor=name, subscripts=at, checked=())
+        return v
+
+    return map_node(node, statement, value)
+
+
+def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
+    """Buffer, subscripts, whether it is written, and the loops around, of every access."""
+    for x, around in walk(node):
+        match x:
+            case Store() | Update():
+                yield x.buffer, x.subscripts, True, around
+                for r in loads(x.value):
+                    yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
+            case TransposeBlock():
+                yield x.target, x.target_subscripts, True, around
+                yield x.source, x.source_subscripts, False, around
+
+
+def variables_of(subscripts: Iterable[object]) -> frozenset[str]:
+    parts = (s.variables() for s in subscripts if isinstance(s, Index))
+    return frozenset[str]().union(*parts)
+
+
+# ---- points
+
+
+def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> Node:
+    """The points around every statement below, not around loops that run one after the other.
+
+    Temporaries that live inside of the points get a dimension for each: `buffers` is changed.
+    """
+    match node:
+        case Allocate(names, body):
+            lanes = [p for p in points if p.kind == "vector"]
+            first = [p for p in points if p.kind != "vector"]
+            before, after = ([var(p.variable) for p in x] for x in (first, lanes))
+            for name in names:
+                shape = (*(p.upper for p in first), *buffers[name].shape, *(p.upper for p in lanes))
+                buffers[name] = replace(buffers[name], shape=shape)
+                body = redirected(body, name, lambda s, name=name: (name, (*before, *s, *after)))  # type: ignore[misc]
+            return Allocate(names, sunk(points, body, buffers))
+        case Block(body):
+            return block(*(sunk(points, x, buffers) for x in body))
+        case Branch(c, a, b):
+            return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
+        case Loop() if node.kind == "serial":
+            return replace(node, body=sunk(points, node.body, buffers))
+        case _:
+            for p in reversed(points):
+                node = replace(p, body=node)
+            return node
+
+
+# ---- names of their own
+
+
+class Close(Struct):
+    """Gives every loop and every temporary of a tree a name and a place of its own.
+
+    `buffers`: the table of the tree; `made`: the temporaries, as the kernel will have them.
+    """
+
+    names: Names
+    buffers: Mapping[str, Buffer]
+    made: list[Buffer] = field(default_factory=list)
+
+    def __call__(self, n: Node, loops: Values, temporaries: Mapping[str, str]) -> Node:
+        match n:
+            case Loop():
+                new = self.names.fresh(n.variable)
+                body = self(n.body, {**loops, n.variable: var(new)}, temporaries)
+                outer = substitute_node(replace(n, body=Block(())), loops)
+                inner = {**loops, n.variable: var(new)}
+                mask = None if n.mask is None else substitute(n.mask, inner)
+                return replace(outer, variable=new, mask=mask, body=body)
+            case Allocate(names, body):
+                own = {name: self.names.fresh(name) for name in names}
+                for name in names:
+                    b = self.buffers[name]
+                    space = _space(b, body)
+                    self.made.append(replace(b, name=own[name], space=space, private=frozenset()))
+                return Allocate(tuple(own.values()), self(body, loops, {**temporaries, **own}))
+            case Block(body):
+                return block(*(self(x, loops, temporaries) for x in body))
+            case Branch(c, a, b):
+                c = map_condition(c, lambda i: substitute(i, loops))
+                then = self(a, loops, temporaries)
+                return Branch(c, then, b and self(b, loops, temporaries))
+            case _:
+                return self.statement(n, loops, temporaries)
+
+    def statement(self, n: Node, loops: Values, temporaries: Mapping[str, str]) -> Node:
+        def value(v: Value) -> Value:
+            if isinstance(v, Read) and v.tensor in temporaries:
+                return replace(v, tensor=temporaries[v.tensor])
+            return v
+
+        n = map_node(n, None, value, lambda i: substitute(i, loops))
+        match n:
+            case Store() | Update():
+                return replace(n, buffer=temporaries.get(n.buffer, n.buffer))
+            case TransposeBlock():
+                target, source = (temporaries.get(b, b) for b in (n.target, n.source))
+                return replace(n, target=target, source=source)
+            case _:
+                return n
+
+
+def _space(b: Buffer, body: Node) -> Space:
+    """Registers, if all places are known where code is made; else the stack, or the arena."""
+    extents = [e.as_int() for e in b.shape]
+    if any(e is None for e in extents):
+        return "arena"
+    count = math.prod(e or 0 for e in extents)
+    plain = True
+    for name, at, _, around in accessed(body):
+        known = {x.variable for x in around if x.kind != "serial"}
+        inside = frozenset[str]().union(*(s.variables() for s in at)) if name == b.name else set()
+        plain = plain and inside <= known | {"lanes"}
+    blocks = any(isinstance(x, TransposeBlock) and x.target == b.name for x, _ in walk(body))
+    if plain and not blocks and count <= REGISTER_ELEMENTS:
+        return "register"
+    return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"
+
+
+def across(op: str, value: Value, lane: str, width: int, b: Buffer) -> HorizontalReduce:
+    return HorizontalReduce(op, lane, width, value, b.dtype)  # type: ignore[arg-type]
