@@ -16,9 +16,10 @@ from tcsym.index.expr import (
 )
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Nest, contraction
-from tcsym.mapping.plan import Version, parse
+from tcsym.mapping.plan import Version
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
+from tcsym.mapping.text import parse
 from tcsym.target.machine import Machine
 
 WINDOWS = (1, 3)

@@ -12,7 +12,7 @@ from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Version
+from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
 from tcsym.schedule.analysis.loops import replace_loop
@@ -44,7 +44,11 @@ def map_nest(
 
 def _tree(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
-    return apply(own(start, nest, shared), v.plan)
+    try:
+        return apply(own(start, nest, shared), v.plan)
+    except Refused as reason:
+        reason.version = v.number
+        raise
 
 
 def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:

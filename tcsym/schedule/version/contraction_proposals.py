@@ -74,8 +74,6 @@ from tcsym.schedule.version.interleaving import (
     lanes_full,
     transposing,
 )
-from tcsym.schedule.version.narrow_columns import narrow_columns
-from tcsym.schedule.version.single_terms import one_term
 from tcsym.schedule.version.step_lanes import step_lanes
 from tcsym.schedule.version.strips_version import strips_along
 
@@ -289,8 +287,6 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 
 CONTRACTION: tuple[Proposal[Plan], ...] = (
     step_lanes,
-    one_term,
-    narrow_columns,
     interleaved,
     strips_along,
     few_columns,
