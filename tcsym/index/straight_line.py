@@ -30,10 +30,10 @@ class StraightLine(Struct, frozen=True):
     """Places are counted through variables, constants and steps. Truths are 1 and 0; a quotient is
     rounded towards minus infinity, and 0 where the divisor is."""
 
-    variables: tuple[str, ...]
-    constants: tuple[Number, ...]
-    steps: tuple[Step, ...]
-    results: tuple[int, ...]
+    variables: tuple[str, ...] = ()
+    constants: tuple[Number, ...] = ()
+    steps: tuple[Step, ...] = ()
+    results: tuple[int, ...] = ()
 
     def evaluate(self, values: Mapping[str, Any]) -> list[Numbers]:
         """The results, for columns of values: shaped (n, 1), or (n, how many numbers each is)."""

@@ -82,6 +82,10 @@ def kernel_text(kernel: Kernel) -> str:
         lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
     if kernel.left_out != FALSE:
         lines.append(f"  left to another: {condition_text(kernel.left_out)}")
+    if kernel.choices:
+        of = f" of {', '.join(kernel.costs.variables)}" if kernel.costs.variables else ""
+        chosen = ", ".join(f"{c.variable} < {c.versions}" for c in kernel.choices)
+        lines.append(f"  choose {chosen} by costs{of} in {len(kernel.costs.steps)} steps")
     lines += LoopText().lines(kernel.body, 0)
     return "\n".join(lines) + "\n"
 

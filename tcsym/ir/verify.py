@@ -32,6 +32,7 @@ from tcsym.ir.device import (
     OnDevice,
 )
 from tcsym.ir.loops import (
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -187,6 +188,7 @@ def verify(
         _verify_buffer(kernel, b, sizes)
     known = sizes | set(kernel.launched)
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
+    _verify_choices(kernel)
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
@@ -195,6 +197,14 @@ def verify(
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
+
+
+def _verify_choices(kernel: Kernel) -> None:
+    costs, all_ = kernel.costs, sum(c.versions for c in kernel.choices)
+    known = {*kernel.sizes, THREADS}
+    _require(all(c.versions > 0 for c in kernel.choices), kernel.name, "nothing to choose from")
+    _require(len(costs.results) in (0, all_), kernel.name, "costs of other choices")
+    _require(known.issuperset(costs.variables), kernel.name, "costs of what no launch knows")
 
 
 def _private(kernel: Kernel) -> dict[str, frozenset[str]]:
