@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.ir.verify import verify
+from tcsym.ir.verify import verify, verify_exact
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
@@ -110,6 +110,8 @@ def map_cpu(
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
     result = in_sizes(mapped.kernel, kernel)
     verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
+    if config.VERIFY.read():
+        verify_exact(kernel, result)
     return replace(mapped, kernel=result, choices=choices)
 
 
