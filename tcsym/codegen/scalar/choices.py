@@ -61,7 +61,7 @@ def _define(context: Context) -> None:
         module.declarations[f"{_NAME}.{name}"] = f"@{_NAME}.{name} = internal {text}"
     parameters = ", ".join(f"i64 %s{k}" for k in range(len(costs.variables)))
     _define_kept(Function(module, f"define internal i64 @{_NAME}({parameters}) #1"), parameters)
-    head = f"define internal i64 @{_NAME}.new({parameters}) cold #1"
+    head = f"define internal i64 @{_NAME}.new({parameters}) cold optnone #1"
     _define_new(Function(module, head), costs, kernel.choices)
 
 
@@ -73,6 +73,7 @@ def _define_kept(f: Function, parameters: str) -> None:
         mixed = f.result(f"mul i64 {mixed}, {_MULTIPLIER}")
         high = f.result(f"lshr i64 {mixed}, 29")
         mixed = f.result(f"xor i64 {mixed}, {high}")
+    mixed = f.result(f"or i64 {mixed}, {1 << _ROWS_BITS}")  # no row is of no sizes
     place = f.result(f"and i64 {mixed}, {(1 << _ROWS_BITS) - 1}")
     row = f.result(f"getelementptr [2 x i64], ptr @{_NAME}.kept, i64 {place}")
     second = f.result(f"getelementptr i64, ptr {row}, i64 1")
@@ -125,15 +126,13 @@ def _define_loop(f: Function, values: str, first: int, n: int) -> None:
     f.start_block("step")
     f.do(f"%k = phi i64 [ 0, %{before} ], [ %next, %stored ]")
     row = f.result(f"getelementptr [4 x i16], ptr @{_NAME}.steps, i64 %k")
-    numbers = []
-    for k in range(4):
-        place = f.result(f"getelementptr i16, ptr {row}, i64 {k}")
-        number = f.result(f"load i16, ptr {place}, align 2")
-        numbers.append(f.result(f"sext i16 {number} to i64"))
-    a, b, c = (_loaded(f, values, number) for number in numbers[1:])
+    step = f.result(f"load <4 x i16>, ptr {row}, align 8")
+    wide = f.result(f"sext <4 x i16> {step} to <4 x i64>")
+    operator, *places = (f.result(f"extractelement <4 x i64> {wide}, i64 {k}") for k in range(4))
+    a, b, c = (_loaded(f, values, place) for place in places)
     labels = [f"operator{k}" for k in range(len(_OPERATORS))]
     cases = " ".join(f"i64 {k}, label %{label}" for k, label in enumerate(labels))
-    f.do(f"switch i64 {numbers[0]}, label %{labels[0]} [ {cases} ]")
+    f.do(f"switch i64 {operator}, label %{labels[0]} [ {cases} ]")
     found = []
     for label, write in zip(labels, _OPERATORS, strict=True):
         f.start_block(label)
