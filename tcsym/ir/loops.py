@@ -324,7 +324,7 @@ class Kernel(Struct, frozen=True, dict=True):
 
     @property
     def launched(self) -> tuple[str, ...]:
-        """Variables beside the sizes that a launch knows: of arguments, its threads, and choices."""
+        """Variables beside the sizes that a launch knows: of arguments, threads, choices."""
         of_arguments = (v for b in self.buffers for v in (b.phase, b.finite) if v)
         return (THREADS, *of_arguments, *(c.variable for c in self.choices))
 

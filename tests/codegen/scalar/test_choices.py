@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tcsym.ir.verify import InternalError, verify
 from tcsym.frontend.program import Const
 from tcsym.index.expr import Index, choose, eq, floordiv, ge, maximum, minimum, mod, var
 from tcsym.index.straight_line import StraightLine, Writer, Written
 from tcsym.ir.launched import chosen, launched
 from tcsym.ir.loops import THREADS, Branch, Buffer, Choice, Kernel, Loop, Node, Store, block
 from tcsym.ir.text import kernel_text
+from tcsym.ir.verify import InternalError, verify
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load
 
