@@ -23,6 +23,7 @@ Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
 PackColumns = Literal["auto", "never"]
 PackRows = Literal["auto", "always", "never"]
+Mapped = Literal["", "new", "old"]
 NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
@@ -83,8 +84,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
     max_operations: of isl, for each proof of a schedule, before the next simpler strategy is taken.
-    mapping: `new`: nests are mapped by plans of directives (`tcsym.mapping`), where all of a program
-        can be; or the plans themselves, as `m: split m tile reg:6 ..` a line for each nest.
+    mapping: `new`: all nests that can be are mapped by directives (`tcsym.mapping`); `old`: none;
+        `""`: those of which all that are alike can be.
     """
 
     bind: Binding = "never"
@@ -113,15 +114,13 @@ class Options(Struct, frozen=True, metaclass=_Named):
     tf32: bool = False
     min_work_per_thread: int = 131072
     max_operations: int = 2_000_000
-    mapping: str = ""
+    mapping: Mapped = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "bind", _checked_bind(self.bind))
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
-        if not isinstance(self.mapping, str):
-            raise OptionError(f"option `mapping` is {self.mapping!r}, expected a text")
         force_setattr(self, "nests", _checked_nests(self.nests))
 
     def replace(self, **fields: Any) -> Options:
@@ -162,10 +161,17 @@ class Options(Struct, frozen=True, metaclass=_Named):
         return replace(self, **own, nests=())
 
     @property
+    def plan_name(self) -> str:
+        """`plan`, if it is a name, and does not say what to do."""
+        return self.plan if _PLAN.fullmatch(self.plan) else ""
+
+    @property
     def plans(self) -> tuple[str, ...]:
-        """Those that are asked for, each once."""
+        """The names of those that are asked for, each once."""
         of_nests = [str(value) for _, name, value in self.nests if name == "plan"]
-        return tuple(name for name in dict.fromkeys([self.plan, *of_nests]) if name)
+        return tuple(
+            name for name in dict.fromkeys([self.plan, *of_nests]) if _PLAN.fullmatch(name)
+        )
 
     @property
     def limits(self) -> Options:
@@ -205,6 +211,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
 
 _DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
 _PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
+_DIRECTIVE = re.compile(r"\b(split|order|merge|combine|stage)\s")
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
@@ -212,6 +219,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "inner_fusion": get_args(InnerFusion),
     "pack_columns": get_args(PackColumns),
     "pack_rows": get_args(PackRows),
+    "mapping": get_args(Mapped),
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "chains": (0, 8),
@@ -291,10 +299,15 @@ def _require_value(name: str, value: object) -> None:
     elif name in _RANGES:
         _require_integer(name, value, *_RANGES[name])
     elif name == "plan":
-        if not isinstance(value, str) or (value and not _PLAN.fullmatch(value)):
+        if not isinstance(value, str) or not _is_plan(value):
             raise OptionError(f"option `plan` is {value!r}, expected a name as in `Panels:2`")
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")
+
+
+def _is_plan(value: str) -> bool:
+    """A name, or directives."""
+    return bool(not value or _PLAN.fullmatch(value) or _DIRECTIVE.search(value))
 
 
 def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:

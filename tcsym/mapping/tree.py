@@ -34,6 +34,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Refused
+from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
 STACK_BYTES = 16 * 1024
@@ -156,22 +157,6 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
 # ---- names of their own
 
 
-class Names(Struct):
-    """Names that are taken in a kernel."""
-
-    used: set[str]
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def fresh(self, like: str) -> str:
-        name, k = like, self.numbers.get(like, 0)
-        while name in self.used:
-            k += 1
-            name = f"{like}.{k}"
-        self.numbers[like] = k
-        self.used.add(name)
-        return name
-
-
 class Close(Struct):
     """Gives every loop and every temporary of a tree a name and a place of its own.
 
@@ -192,12 +177,12 @@ class Close(Struct):
                 mask = None if n.mask is None else substitute(n.mask, inner)
                 return replace(outer, variable=new, mask=mask, body=body)
             case Allocate(names, body):
-                new = {name: self.names.fresh(name) for name in names}
+                own = {name: self.names.fresh(name) for name in names}
                 for name in names:
-                    space = _space(self.buffers[name], body)
                     b = self.buffers[name]
-                    self.made.append(replace(b, name=new[name], space=space, private=frozenset()))
-                return Allocate(tuple(new.values()), self(body, loops, {**temporaries, **new}))
+                    space = _space(b, body)
+                    self.made.append(replace(b, name=own[name], space=space, private=frozenset()))
+                return Allocate(tuple(own.values()), self(body, loops, {**temporaries, **own}))
             case Block(body):
                 return block(*(self(x, loops, temporaries) for x in body))
             case Branch(c, a, b):
