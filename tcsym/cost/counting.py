@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.cost.statements import Copies, Leaf, Machinery, is_copied
+from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
 from tcsym.index.expr import condition_variables
 from tcsym.index.straight_line import Numbers, Writer, Written
@@ -39,7 +39,6 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
-from tcsym.ir.traverse import walk
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
@@ -83,7 +82,11 @@ class Walk:
         self.writer, self.weigh = writer, weigh
         self.leaves: dict[tuple[object, ...], Leaf] = {}
         self.read: dict[int, frozenset[str]] = {}
+        self.names: dict[int, tuple[str, ...]] = {}
+        self.copied: dict[int, bool] = {}
         self.known: dict[tuple[object, ...], int | Leaf] = {}
+        self.together: dict[tuple[int, ...], Leaf] = {}
+        self.costs: dict[tuple[int, float], tuple[Leaf, int]] = {}
 
     def walked(self, n: Node, known: Mapping[str, int]) -> int:
         return self.closed(self.node(n, Written(self.writer, known), None, ()))
@@ -98,37 +101,54 @@ class Walk:
                 if place not in self.leaves:
                     self.leaves[place] = self.machinery.leaf(n, loop, tile)
                 return self.leaves[place]
-            case Loop() | Branch():
-                key = (id(n), loop, tile, *values.of_names(self._read(n)))
+            case Loop() | Branch() | Block():
+                key = (id(n), loop, tile, *values.parts_of(self._names(n)))
                 if key not in self.known:
-                    self.known[key] = (
-                        self._loop(n, values, loop, tile)
-                        if isinstance(n, Loop)
-                        else self._branch(n, values, loop, tile)
-                    )
+                    self.known[key] = self._found(n, values, loop, tile)
                 return self.known[key]
-            case Block(body):
-                return self._block([self.node(x, values, loop, tile) for x in body])
             case Allocate(_, body):
                 return self.node(body, values, loop, tile)
         raise not_on_a_cpu(n)
+
+    def _found(
+        self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int | Leaf:
+        match n:
+            case Loop():
+                return self._loop(n, values, loop, tile)
+            case Branch():
+                return self._branch(n, values, loop, tile)
+            case Block(body):
+                return self._block([self.node(x, values, loop, tile) for x in body])
 
     def weighed(self, found: Counts) -> int:
         return self.writer.constant(self.weigh(found))
 
     def closed(self, x: int | Leaf) -> int:
-        return self.weighed(x.once()) if isinstance(x, Leaf) else x
+        return self._of_leaf(x, 0) if isinstance(x, Leaf) else x
+
+    def _of_leaf(self, leaf: Leaf, step: float) -> int:
+        """An iteration with a part of a step, or all of it where there is no loop."""
+        key = id(leaf), step
+        if key not in self.costs:
+            found = leaf.iteration() + counts(step=step) if step else leaf.once()
+            self.costs[key] = leaf, self.weighed(found)
+        return self.costs[key][1]
 
     def _block(self, parts: list[int | Leaf]) -> int | Leaf:
-        leaf = Leaf.together(x for x in parts if isinstance(x, Leaf))
+        leaves = [x for x in parts if isinstance(x, Leaf)]
         loops = [x for x in parts if not isinstance(x, Leaf)]
+        key = tuple(map(id, leaves))
+        if key not in self.together:
+            self.together[key] = leaves[0] if len(leaves) == 1 else Leaf.together(leaves)
+        leaf = self.together[key]
         return reduce(self.writer.add, loops, self.closed(leaf)) if loops else leaf
 
     def _loop(
         self, n: Loop, values: Written, loop: str | None, tile: tuple[Copies, ...]
     ) -> int | Leaf:
         w = self.writer
-        if n.kind in ("vector", "unrolled") and is_copied(n):
+        if n.kind in ("vector", "unrolled") and self._is_copied(n):
             lane = values.with_variable(n.variable, w.constant(0))
             return self.node(n.body, lane, loop, (*tile, Copies.of(n)))
         is_found = n.value is not None or n.at is not None
@@ -136,7 +156,7 @@ class Walk:
         trips = w.constant(1)
         if not is_found:
             trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
-        step = counts(step=1 / max(1, n.unroll))
+        step = 1 / max(1, n.unroll)
         before = self.weighed(_LAUNCH if n.kind == "parallel" else _ENTRY)
 
         def body(iteration: int) -> int | Leaf:
@@ -145,13 +165,13 @@ class Walk:
 
         first = body(w.constant(0))
         if isinstance(first, Leaf):
-            each = w.multiply(trips, self.weighed(first.iteration() + step))
+            each = w.multiply(trips, self._of_leaf(first, step))
             once = w.multiply(self._some(trips), self.weighed(first.before))
             total = w.add(w.add(each, before), once)
         elif n.variable not in self._read(n.body):
-            total = w.add(w.multiply(trips, w.add(first, self.weighed(step))), before)
+            total = w.add(w.multiply(trips, w.add(first, self.weighed(counts(step=step)))), before)
         else:
-            each = w.multiply(trips, self.weighed(step))
+            each = w.multiply(trips, self.weighed(counts(step=step)))
             total = w.add(w.add(each, before), self._all(trips, lambda i: self.closed(body(i))))
         return w.multiply(total, w.constant(prod(x.count for x in tile)))
 
@@ -178,13 +198,13 @@ class Walk:
     def _branch(
         self, n: Branch, values: Written, loop: str | None, tile: tuple[Copies, ...]
     ) -> int | Leaf:
-        w, empty = self.writer, Leaf.together(())
+        w = self.writer
         known = values.know(condition_variables(n.condition))
         truth = values.condition(n.condition) if known else None
         taken = None if truth is None else w.value(truth)
         arms = (n.then, n.orelse)
         then, orelse = (
-            empty if x is None or taken == 1 - which else self.node(x, values, loop, tile)
+            EMPTY if x is None or taken == 1 - which else self.node(x, values, loop, tile)
             for x, which in zip(arms, (1, 0), strict=True)
         )
         if truth is not None:
@@ -196,12 +216,30 @@ class Walk:
 
     def _read(self, n: Node) -> frozenset[str]:
         """Variables on which it depends how long it takes."""
-        if id(n) not in self.read:
-            found = frozenset[str]()
-            for x, _ in walk(n):
-                if isinstance(x, Loop):
-                    found |= x.lower.variables() | x.upper.variables()
-                elif isinstance(x, Branch):
-                    found |= condition_variables(x.condition)
+        found = self.read.get(id(n))
+        if found is None:
+            match n:
+                case Loop():
+                    found = n.lower.variables() | n.upper.variables() | self._read(n.body)
+                case Branch(condition, then, orelse):
+                    found = condition_variables(condition) | self._read(then)
+                    found |= frozenset() if orelse is None else self._read(orelse)
+                case Block(body):
+                    found = frozenset[str]().union(*map(self._read, body))
+                case Allocate(_, body):
+                    found = self._read(body)
+                case _:
+                    found = frozenset()
             self.read[id(n)] = found
-        return self.read[id(n)]
+        return found
+
+    def _names(self, n: Node) -> tuple[str, ...]:
+        found = self.names.get(id(n))
+        if found is None:
+            found = self.names[id(n)] = tuple(sorted(self._read(n)))
+        return found
+
+    def _is_copied(self, n: Loop) -> bool:
+        if id(n) not in self.copied:
+            self.copied[id(n)] = is_copied(n)
+        return self.copied[id(n)]

@@ -30,10 +30,10 @@ class StraightLine(Struct, frozen=True):
     """Places are counted through variables, constants and steps. Truths are 1 and 0; a quotient is
     rounded towards minus infinity, and 0 where the divisor is."""
 
-    variables: tuple[str, ...] = ()
-    constants: tuple[Number, ...] = ()
-    steps: tuple[Step, ...] = ()
-    results: tuple[int, ...] = ()
+    variables: tuple[str, ...]
+    constants: tuple[Number, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
 
     def evaluate(self, values: Mapping[str, Any]) -> list[Numbers]:
         """The results, for columns of values: shaped (n, 1), or (n, how many numbers each is)."""
@@ -42,6 +42,41 @@ class StraightLine(Struct, frozen=True):
         for operator, a, b, c in self.steps:
             found.append(_MEANING[operator](found[a], found[b], found[c]))
         return [found[k] for k in self.results]
+
+
+def joined(programs: Sequence[StraightLine]) -> StraightLine:
+    """One program with the results of all, one after the other."""
+    variables = tuple(dict.fromkeys(v for p in programs for v in p.variables))
+    constants = tuple(dict.fromkeys(c for p in programs for c in p.constants))
+    places = {x: k for k, x in enumerate((*variables, *constants))}
+    steps, results = list[Step](), list[int]()
+    for p in programs:
+        at = [places[x] for x in (*p.variables, *p.constants)]
+        for operator, a, b, c in p.steps:
+            steps.append((operator, at[a], at[b], at[c]))
+            at.append(len(places) + len(steps) - 1)
+        results += [at[k] for k in p.results]
+    return StraightLine(variables, constants, tuple(steps), tuple(results))
+
+
+def of_multiples(program: StraightLine, sizes: Mapping[str, tuple[str, int]]) -> StraightLine:
+    """The program of sizes, from one of their quotients: each the size and its divisor."""
+    divided = [k for k, v in enumerate(program.variables) if v in sizes]
+    divisors = [float(sizes[program.variables[k]][1]) for k in divided]
+    n, first = len(program.variables), len(program.variables) + len(program.constants)
+    start = first + len(divided)
+    moved = {k: start + d for d, k in enumerate(divided)}
+    quotients = [(QUOTIENT, k, first + d, k) for d, k in enumerate(divided)]
+
+    def at(k: int) -> int:
+        return moved.get(k, k) if k < n else k if k < first else k + 2 * len(divided)
+
+    return StraightLine(
+        tuple(sizes[v][0] if v in sizes else v for v in program.variables),
+        (*program.constants, *divisors),
+        (*quotients, *((o, at(a), at(b), at(c)) for o, a, b, c in program.steps)),
+        tuple(map(at, program.results)),
+    )
 
 
 def _column(values: Any) -> Numbers:
@@ -78,11 +113,16 @@ class Writer:
         self._keys = list[str | Step | None]()  # None: a constant
         self._known = dict[bytes, int]()
         self._steps = dict[Step, int]()
+        self._constants = dict[float, int]()
         for name, values in samples.items():
             self.variables[name] = self._part(name, np.asarray(values, np.float64).reshape(-1, 1))
 
     def constant(self, value: float | Numbers) -> int:
-        return self._part(None, np.atleast_1d(np.asarray(value, np.float64))[None])
+        if isinstance(value, np.ndarray):
+            return self._part(None, np.array(value, np.float64)[None])
+        if value not in self._constants:
+            self._constants[value] = self._part(None, np.array([[value]], np.float64))
+        return self._constants[value]
 
     def value(self, part: int) -> float | None:
         """Of what is always the same number."""
@@ -180,13 +220,13 @@ class Written(Fold[int, int]):
     def know(self, names: frozenset[str]) -> bool:
         return names <= self._parts.keys()
 
-    def of_names(self, names: Iterable[str]) -> tuple[object, ...]:
+    def parts_of(self, names: Iterable[str]) -> tuple[int | None, ...]:
         """What stands for these variables here: a key."""
-        return tuple([(n, self._parts.get(n)) for n in sorted(names)])
+        return tuple([self._parts.get(n) for n in names])
 
     def index(self, e: Index) -> int:
         """KeyError for a variable that is not known."""
-        key = (e, *self.of_names(e.variables()))
+        key = (e, *self.parts_of(e.variables()))
         if key not in self._made:
             self._made[key] = super().index(e)
         return self._made[key]

@@ -16,7 +16,6 @@ from tcsym.index.values import evaluate, holds
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     LAUNCHED,
-    THREADS,
     Allocate,
     Block,
     Branch,
@@ -35,18 +34,18 @@ from tcsym.ir.views import body_sizes
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     """The outermost loops to launch that a call may come to; `sizes`: those the kernel is given."""
     values = body_sizes(kernel, sizes)
-    if THREADS not in kernel.costs.variables:
-        values = {**values, **chosen(kernel, values)}
+    values = {**values, **chosen(kernel, values)}
     yield from _Given(values, {}).launched(kernel.body)
 
 
 def chosen(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
-    """What a launch chooses by these sizes of the body and THREADS, if costs ask for them."""
-    if not kernel.costs.results:
-        return {c.variable: 0 for c in kernel.choices}
-    costs = iter([float(x[0, 0]) for x in kernel.costs.evaluate(values)])
-    of_versions = ((c.variable, [next(costs) for _ in range(c.versions)]) for c in kernel.choices)
-    return {variable: found.index(min(found)) for variable, found in of_versions}
+    """What a launch chooses by these sizes of the body, as far as they tell."""
+    found = dict[str, int]()
+    for c in kernel.choices:
+        if values.keys() >= {*c.costs.variables}:
+            costs = [float(x[0, 0]) for x in c.costs.evaluate(values)]
+            found[c.variable] = costs.index(min(costs))
+    return found
 
 
 class _Given(Struct, frozen=True):

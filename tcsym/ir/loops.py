@@ -290,10 +290,14 @@ class View(Struct, frozen=True):
 
 class Choice(Struct, frozen=True):
     """A variable of which a launch gives the value, 0 <= it < `versions`: a kernel does the same
-    whichever it is. It is the one of the least cost."""
+    whichever it is. It is the one of the least cost, by `costs` of the body's sizes and THREADS."""
 
     variable: str
-    versions: int
+    costs: StraightLine
+
+    @property
+    def versions(self) -> int:
+        return len(self.costs.results)
 
 
 class Kernel(Struct, frozen=True, dict=True):
@@ -304,8 +308,7 @@ class Kernel(Struct, frozen=True, dict=True):
     a device's grids have 32 bits, which hold all but what is left out. `constants`: arguments that
     are the same for many calls. `held`: further arguments behind the others, which a run with
     BINDING (then a size, the last) 1 makes of the constants, and one with 0 reads. `choices`: what
-    a launch chooses, by `costs`: those of all their versions one after the other, of the body's
-    sizes and THREADS; without costs it chooses the first ones.
+    a launch chooses.
     """
 
     name: str
@@ -320,7 +323,6 @@ class Kernel(Struct, frozen=True, dict=True):
     constants: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
-    costs: StraightLine = StraightLine()
 
     @property
     def launched(self) -> tuple[str, ...]:

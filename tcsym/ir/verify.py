@@ -199,11 +199,11 @@ def verify(
 
 
 def _verify_choices(kernel: Kernel) -> None:
-    costs, all_ = kernel.costs, sum(c.versions for c in kernel.choices)
     known = {*kernel.sizes, THREADS}
-    _require(all(c.versions > 0 for c in kernel.choices), kernel.name, "nothing to choose from")
-    _require(len(costs.results) in (0, all_), kernel.name, "costs of other choices")
-    _require(known.issuperset(costs.variables), kernel.name, "costs of what no launch knows")
+    for c in kernel.choices:
+        _require(c.versions > 0, kernel.name, f"{c.variable}: nothing to choose from")
+        unknown = ", ".join(sorted({*c.costs.variables} - known))
+        _require(not unknown, kernel.name, f"{c.variable}: no launch knows {unknown}")
 
 
 def _private(kernel: Kernel) -> dict[str, frozenset[str]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function
-from tcsym.index.straight_line import StraightLine
+from tcsym.index.straight_line import StraightLine, joined
 from tcsym.ir.compiled import SYMBOL
 from tcsym.ir.loops import Choice
 
@@ -28,10 +28,11 @@ _MOST_PLACES = 1 << 15
 def chosen(context: Context) -> dict[str, str]:
     """The value of each variable that is chosen."""
     kernel, f = context.kernel, context.function
-    if not kernel.costs.results:
-        return {c.variable: "0" for c in kernel.choices}
-    _define(context)
-    given = [f"i64 {context.variables[v].text}" for v in kernel.costs.variables]
+    if not kernel.choices:
+        return {}
+    costs = joined([c.costs for c in kernel.choices])
+    _define(context, costs)
+    given = [f"i64 {context.variables[v].text}" for v in costs.variables]
     word = f.result(f"call i64 @{_NAME}({', '.join(given)})")
     found, shift = dict[str, str](), 0
     for c in kernel.choices:
@@ -46,9 +47,8 @@ def _bits(c: Choice) -> int:
     return (c.versions - 1).bit_length()
 
 
-def _define(context: Context) -> None:
+def _define(context: Context, costs: StraightLine) -> None:
     module, kernel = context.module, context.kernel
-    costs = kernel.costs
     n = len(costs.constants)
     constants = ", ".join(f"double {_number(x)}" for x in costs.constants)
     rows = ", ".join(f"[4 x i16] [{', '.join(f'i16 {x}' for x in row)}]" for row in _rows(costs))

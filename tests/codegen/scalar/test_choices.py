@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Const
 from tcsym.index.expr import Index, choose, eq, floordiv, ge, maximum, minimum, mod, var
-from tcsym.index.straight_line import StraightLine, Writer, Written
+from tcsym.index.straight_line import StraightLine, Writer, Written, of_multiples
 from tcsym.ir.launched import chosen, launched
 from tcsym.ir.loops import THREADS, Branch, Buffer, Choice, Kernel, Loop, Node, Store, block
 from tcsym.ir.text import kernel_text
@@ -21,7 +21,6 @@ from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load
 
 N, M = var("N"), var("M")
-P, Q = Choice("plan.0", 3), Choice("plan.1", 2)
 F64 = DType.FLOAT64
 
 
@@ -44,12 +43,13 @@ def arms(c: Choice, place: int, kind: str) -> Node:
     return node
 
 
-def kernel(of: StraightLine, kind: str = "serial") -> Kernel:
-    out = Buffer("O", F64, (const(2),))
-    body = block(arms(P, 0, kind), arms(Q, 1, kind))
-    return Kernel("k", ("N", "M"), ("O",), (out,), body, choices=(P, Q), costs=of)
+def kernel(first: StraightLine, second: StraightLine, kind: str = "serial") -> Kernel:
+    out, p, q = Buffer("O", F64, (const(2),)), Choice("plan.0", first), Choice("plan.1", second)
+    body = block(arms(p, 0, kind), arms(q, 1, kind))
+    return Kernel("k", ("N", "M"), ("O",), (out,), body, choices=(p, q))
 
 
+EQUAL = costs(const(0), const(0))
 FORMULAS = (
     100 * N,
     floordiv(N * M, 8) + 900,
@@ -59,10 +59,13 @@ FORMULAS = (
 )
 
 
+FIRST, SECOND = costs(*FORMULAS[:3]), costs(*FORMULAS[3:])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_the_least_is_taken(target: str, kind: str) -> None:
-    k, numbers = kernel(costs(*FORMULAS), kind), random.Random(2)
+    k, numbers = kernel(FIRST, SECOND, kind), random.Random(2)
     run, found = load(k, target), set()
     some = [{"N": numbers.randrange(300), "M": numbers.randrange(2000)} for _ in range(400)]
     for sizes in [*some, *reversed(some), *some[:5] * 3]:  # more than are kept, and again
@@ -71,51 +74,52 @@ def test_the_least_is_taken(target: str, kind: str) -> None:
         expected = chosen(k, sizes)
         assert out.tolist() == [expected["plan.0"], expected["plan.1"]], sizes
         found.add(tuple(out.tolist()))
-    assert len(found) == P.versions * Q.versions
+    assert len(found) == 3 * 2
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_any_version_may_be_asked_for(version: int) -> None:
-    of = costs(*(const(int(k != version)) for k in range(3)), const(0), const(0))
+    k = kernel(costs(*(const(int(k != version)) for k in range(3))), EQUAL)
     out = np.full(2, -1.0)
-    assert load(kernel(of))({"O": out}, {"N": 3, "M": 4}) == 0
+    assert load(k)({"O": out}, {"N": 3, "M": 4}) == 0
     assert out.tolist() == [version, 0]
 
 
 def test_costs_may_depend_on_threads() -> None:
     writer = Writer({"N": [1, 9], THREADS: [1, 2]})
-    results = [writer.constant(3), writer.constant(4), writer.constant(5)]
     more = writer.multiply(writer.constant(2), writer.variables[THREADS])
-    run = load(kernel(writer.written([*results, more, writer.constant(3)]), "parallel"))
+    k = kernel(costs(const(3), const(4)), writer.written([more, writer.constant(3)]), "parallel")
+    run = load(k)
     for threads in (1, 2, 1):
         out = np.full(2, -1.0)
         run({"O": out}, {"N": 3, "M": 4}, threads=threads)
         assert out.tolist() == [0, threads - 1]
-
-
-def test_without_costs_it_is_the_first() -> None:
-    out = np.full(2, -1.0)
-    load(kernel(StraightLine()))({"O": out}, {"N": 3, "M": 4})
-    assert out.tolist() == [0, 0]
+    assert chosen(k, {"N": 3, "M": 4}) == {"plan.0": 0}  # of the other, sizes do not tell
 
 
 def test_only_what_is_chosen_is_launched() -> None:
-    k = kernel(costs(*FORMULAS), "parallel")
+    k = kernel(FIRST, SECOND, "parallel")
     taken = chosen(k, {"N": 10, "M": 30})
     names = [loop.variable for loop in launched(k, {"N": 10, "M": 30})]
     assert names == [f"{v}.i{n}" for v, n in taken.items()]
 
 
+def test_costs_of_quotients() -> None:
+    by_quotient = of_multiples(FIRST, {"N": ("S", 16)})
+    values = {"S": np.arange(0, 4096, 16), "M": np.arange(256)}
+    found = by_quotient.evaluate(values)
+    expected = FIRST.evaluate({"N": values["S"] // 16, "M": values["M"]})
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_texts_name_choices() -> None:
-    assert "  choose plan.0 < 3, plan.1 < 2 by costs of N, M in " in kernel_text(
-        kernel(costs(*FORMULAS))
-    )
+    assert "  plan.0 in 0:3  costs by N, M in " in kernel_text(kernel(FIRST, SECOND))
 
 
-def test_costs_are_of_all_versions_and_of_what_a_launch_knows() -> None:
-    k = kernel(costs(*FORMULAS))
+def test_costs_are_of_what_a_launch_knows() -> None:
+    k = kernel(FIRST, SECOND)
     verify(k)
-    with pytest.raises(InternalError, match="costs of other choices"):
-        verify(replace(k, choices=(P,)))
-    with pytest.raises(InternalError, match="costs of what no launch knows"):
-        verify(replace(k, costs=costs(*(var("X"),) * 5, X=[1, 2])))
+    with pytest.raises(InternalError, match=r"plan\.0: nothing to choose from"):
+        verify(replace(k, choices=(Choice("plan.0", StraightLine((), (), (), ())), k.choices[1])))
+    with pytest.raises(InternalError, match=r"plan\.1: no launch knows X"):
+        verify(replace(k, choices=(k.choices[0], Choice("plan.1", costs(var("X"), X=[1, 2])))))
