@@ -48,7 +48,7 @@ def versions_of(given: GivenNest, nest: Nest) -> Iterator[Version]:
         _require_sizes(x, k, known)
         when = map_condition(x.when, lambda e: substitute(e, values))
         plan = with_sizes(x.plan, lambda e: substitute(e, values))
-        yield Version("given", when, plan, facts_of(when), number=k)
+        yield Version("given", when, plan, facts_of(when), number=k, only=when)
 
 
 def _require_sizes(x: Given, k: int, known: set[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import Condition, Index
+from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, var
 
 End = Literal["mask", "half", "overlap", "peel"]
 As = Literal["plain", "turned"]
@@ -104,7 +104,7 @@ class Version(Struct, frozen=True):
 
     facts: sizes that are numbers then: the plan is of the nest with these in it. is_seldom: few
     calls have such sizes, for which another kernel may serve (`Kernel.left_out`). number: which of
-    those that a user gave.
+    those that a user gave, who lets it run `only` there.
     """
 
     name: str
@@ -113,6 +113,12 @@ class Version(Struct, frozen=True):
     facts: Mapping[str, int] = {}
     is_seldom: bool = False
     number: int = 0
+    only: Condition = TRUE
+
+    @property
+    def needs(self) -> Condition:
+        """Where it may run: any plan is right at all sizes but for its facts."""
+        return all_of((self.only, *(eq(var(v), n) for v, n in self.facts.items())))
 
 
 # ---- text

@@ -11,7 +11,7 @@ from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
 from tcsym.mapping.given import given_for, place_of, versions_of
-from tcsym.mapping.map_cpu import map_nest
+from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse, family
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.text import GivenNest
@@ -21,6 +21,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
+BY_COST = frozenset(("contractions", "rows"))  # of these, the cost chooses versions
 SWITCHED: frozenset[str] = frozenset()  # families that are mapped by directives
 
 
@@ -49,7 +50,10 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
     """By the plan that options have for it; None if it cannot be carried out, which is told."""
     try:
         nest = _nest(kernel, loop)
-        return _mapped(kernel, nest, setting, _reached(kernel, versions_of(given, nest)))
+        found = list(versions_of(given, nest))
+        if given.by_cost:
+            return _chosen(kernel, nest, setting, found, has_all=True)
+        return _mapped(kernel, nest, setting, _reached(kernel, found))
     except Refused as reason:
         setting.unmet.append(told_of_plan(place_of(given, reason), str(reason), reason.hint))
         return None
@@ -69,7 +73,20 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     reason = _reason(nest, kernel, setting.options)
     if reason:
         raise Refused(reason)
-    return _mapped(kernel, nest, setting, _reached(kernel, versions(nest, setting.machine)))
+    found = versions(nest, setting.machine)
+    if family(nest) in BY_COST:
+        return _chosen(kernel, nest, setting, found)
+    return _mapped(kernel, nest, setting, _reached(kernel, found))
+
+
+def _chosen(
+    kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version], has_all: bool = False
+) -> Kernel:
+    able = [v for v in found if in_context(kernel, v.needs) != FALSE]
+    kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names, has_all)
+    taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
+    setting.record.append(Choice(nest.top.variable, tuple(taken)))
+    return kernel
 
 
 def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:
@@ -83,9 +100,9 @@ def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Versio
 
 def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
-    changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"} - (
-        {"plan"} if not options.plan_name else set()
-    )
+    changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
+    if not options.plan_name:
+        changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"
     constant = set(kernel.constants) & {a.buffer for s in nest.statements for a in s.accesses}

@@ -3,12 +3,13 @@
 
     m:                          # a nest, by the name of its outermost loop
       if 4 >= N:                # a version; the first runs whose condition holds
-        split n lane:8; order m n.tile
+        split n tile lane:8; order m n.tile
       else:
         split m tile reg:6
         order m.tile n
 
-With one nest, its versions alone; with one version, its directives alone.
+With one nest, its versions alone; with one version, its directives alone. Among versions
+`if cheapest:`, or `if cheapest && KH == 1:`, the one runs that is estimated to cost least.
 """
 
 from __future__ import annotations
@@ -60,11 +61,13 @@ class Given(Struct, frozen=True):
 
 
 class GivenNest(Struct, frozen=True):
-    """name: of the outermost loop; none, if the text has just one nest."""
+    """name: of the outermost loop; none, if the text has just one nest. by_cost: of the versions
+    whose conditions hold, the one runs that is estimated to take the least time."""
 
     name: str
     at: Span
     versions: tuple[Given, ...]
+    by_cost: bool = False
 
 
 def parse(text: str) -> Plan:
@@ -88,14 +91,29 @@ def refused(text: str, at: Span, message: str, hint: str = "") -> OptionError:
 
 _NEST = re.compile(r"([A-Za-z_][\w.]*)\s*:(?=\s|$)")
 _IF = re.compile(r"(?:else\s+)?if\b([^:]*):")
+_CHEAPEST = re.compile(r"cheapest\b\s*(&&)?")
 _ELSE = re.compile(r"else\s*:")
 
 
-class _Reader(Struct):
-    """found: nests so far, each with its versions: condition, and directives."""
+class _Version(Struct):
+    when: Condition
+    at: Piece
+    by_cost: bool = False
+    directives: list[Piece] = []
 
+    @property
+    def is_last(self) -> bool:
+        return self.when == TRUE and not self.by_cost
+
+
+class _Nest(Struct):
+    name: Piece
+    versions: list[_Version] = []
+
+
+class _Reader(Struct):
     text: str
-    found: list[tuple[Piece, list[tuple[Condition, Piece, list[Piece]]]]] = []
+    found: list[_Nest] = []
 
     def line(self, x: Piece) -> None:
         head = _IF.match(x.text) or _ELSE.match(x.text) or _NEST.match(x.text)
@@ -103,47 +121,56 @@ class _Reader(Struct):
             self._directives(x)
             return
         if head.re is _IF:
-            condition = x.cut(*head.span(1))
-            self._version(self._read(condition_of, condition), condition)
+            self._version(self._condition(x.cut(*head.span(1))))
         elif head.re is _ELSE:
-            self._version(TRUE, x.cut(0, head.end()))
+            self._version(_Version(TRUE, x.cut(0, head.end())))
         else:
-            self.found.append((x.cut(0, head.end(1)), []))
+            self.found.append(_Nest(x.cut(0, head.end(1))))
         self.line(x.cut(head.end()))
 
     def _directives(self, x: Piece) -> None:
         parts = [p for p in x.parts("[^;]+") if p.text]
-        if parts and not (self.found and self.found[-1][1]):
-            self._version(TRUE, x)
+        if parts and not (self.found and self.found[-1].versions):
+            self._version(_Version(TRUE, x))
         if parts:
-            self.found[-1][1][-1][2].extend(parts)
+            self.found[-1].versions[-1].directives.extend(parts)
 
-    def _version(self, when: Condition, at: Piece) -> None:
+    def _condition(self, x: Piece) -> _Version:
+        cheapest = _CHEAPEST.match(x.text)
+        rest = x.cut(cheapest.end()) if cheapest else x
+        is_all = cheapest is not None and not cheapest[1]
+        when = TRUE if is_all and not rest.text else self._read(condition_of, rest)
+        return _Version(when, x, cheapest is not None)
+
+    def _version(self, x: _Version) -> None:
         if not self.found:
-            self.found.append((Piece("", at.line, at.column), []))
-        versions = self.found[-1][1]
-        if versions and versions[-1][0] == TRUE:
-            self._wrong(at, "no size is left for this version", "the one before it has all")
-        versions.append((when, at, []))
+            self.found.append(_Nest(Piece("", x.at.line, x.at.column)))
+        versions = self.found[-1].versions
+        if versions and versions[-1].is_last:
+            self._wrong(x.at, "no size is left for this version", "the one before it has all")
+        if versions and not x.is_last and x.by_cost != versions[-1].by_cost:
+            self._wrong(x.at, "some versions by cost, some not", "begin all with `cheapest`")
+        versions.append(x)
 
     def nests(self) -> tuple[GivenNest, ...]:
         if not self.found:
             raise OptionError("a plan without directives", hint=f"directives are {_NAMES}")
         out = list[GivenNest]()
-        for name, versions in self.found:
-            if not versions:
-                self._wrong(name, f"no plan for the nest {name.text}", f"directives are {_NAMES}")
-            if any(x.name == name.text for x in out):
-                self._wrong(name, f"a second plan for the nest {name.text}", "")
-            *_, (when, at, _) = versions
-            if when != TRUE:
-                self._wrong(at, "no plan for all other sizes", "end with `else:`")
-            out.append(GivenNest(name.text, name.span, tuple(self._given(*v) for v in versions)))
+        for x in self.found:
+            name = x.name.text
+            if not x.versions:
+                self._wrong(x.name, f"no plan for the nest {name}", f"directives are {_NAMES}")
+            if any(y.name == name for y in out):
+                self._wrong(x.name, f"a second plan for the nest {name}", "")
+            if not x.versions[-1].is_last:
+                self._wrong(x.versions[-1].at, "no plan for all other sizes", "end with `else:`")
+            versions = tuple(map(self._given, x.versions))
+            out.append(GivenNest(name, x.name.span, versions, x.versions[0].by_cost))
         return tuple(out)
 
-    def _given(self, when: Condition, at: Piece, directives: list[Piece]) -> Given:
-        plan = tuple(self._read(_directive, x) for x in directives)
-        return Given(when, plan, at.span, tuple(x.span for x in directives))
+    def _given(self, x: _Version) -> Given:
+        plan = tuple(self._read(_directive, d) for d in x.directives)
+        return Given(x.when, plan, x.at.span, tuple(d.span for d in x.directives))
 
     def _read(self, read: Callable[[Piece], T] | Callable[[str], T], x: Piece) -> T:
         try:

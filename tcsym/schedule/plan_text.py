@@ -12,16 +12,18 @@ comments.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from tcsym.index.expr import FALSE, TRUE, Condition
+from tcsym.index.expr import FALSE, TRUE, All, Condition, all_of, condition_variables
 from tcsym.index.text import condition_text
 from tcsym.mapping.plan import Directives
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
 from tcsym.schedule.plan import Panels, RegisterTile, Rows
 from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
+_CHOSEN = re.compile(r"plan\.\d+")
 WIDTH = 100
 LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
 
@@ -65,12 +67,22 @@ def _directives(nest: str, versions: tuple[Taken | Note, ...], known: Ranges) ->
         assert isinstance(x.plan, Directives)
         held = decided(x.when, known)
         here = serves and held != FALSE
-        head = f"{before}if {condition_text(x.when)}:" if x.when != TRUE else "else:"
+        head = f"{before}if {_told(x.when)}:" if x.when != TRUE else "else:"
         left = "; left to another kernel" if x.is_left_out else ""
         if len(taken) > 1:
             yield f"  {head}  # {x.plan.name}{left}", here
         yield from ((f"    {line}", here) for line in x.plan.lines)
         before, serves = "else ", serves and held != TRUE
+
+
+def _told(c: Condition) -> str:
+    """With a word for what the cost chooses."""
+    parts = c.conditions if isinstance(c, All) else (c,)
+    by_cost = [x for x in parts if any(_CHOSEN.fullmatch(v) for v in condition_variables(x))]
+    rest = all_of(x for x in parts if x not in by_cost)
+    if not by_cost:
+        return condition_text(c)
+    return "cheapest" if rest == TRUE else f"cheapest && {condition_text(rest)}"
 
 
 def _nests(

@@ -109,7 +109,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "LEAST_GAIN": (-1000000, 0, 100000),
     },
     "split.maps": {"LIGHT_VALUES": (0, 8)},
-    "version.strips_version": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "stage.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "combine.split_k": {
         "LONG_TERMS": (1, 8, 1024),

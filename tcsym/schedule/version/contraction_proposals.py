@@ -75,7 +75,6 @@ from tcsym.schedule.version.interleaving import (
     transposing,
 )
 from tcsym.schedule.version.step_lanes import step_lanes
-from tcsym.schedule.version.strips_version import strips_along
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
@@ -288,7 +287,6 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 CONTRACTION: tuple[Proposal[Plan], ...] = (
     step_lanes,
     interleaved,
-    strips_along,
     few_columns,
     long_sums,
     panels,
