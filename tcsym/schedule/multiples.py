@@ -8,7 +8,7 @@ vectors cancel, so no masks, minima and remainders are made where nothing remain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.straight_line import of_multiples
 from tcsym.index.values import map_condition, substitute
 from tcsym.ir.loops import Buffer, Kernel
 from tcsym.ir.traverse import map_node
@@ -59,13 +60,26 @@ def in_sizes(kernel: Kernel, original: Kernel) -> Kernel:
     if not steps:
         return kernel
     changed = _rewritten(kernel, _Restore(steps).index)
-    return replace(changed, sizes=original.sizes, context=original.context)
+    choices = tuple(replace(c, costs=of_multiples(c.costs, steps)) for c in kernel.choices)
+    return replace(changed, sizes=original.sizes, context=original.context, choices=choices)
 
 
 def condition_in_sizes(condition: Condition, original: Kernel) -> Condition:
     """A condition on the sizes of `in_quotients(original)`, on those of `original`."""
     steps = _steps(original)
     return map_condition(condition, _Restore(steps).index) if steps else condition
+
+
+def index_in_sizes(e: Index, original: Kernel) -> Index:
+    """An expression in the sizes of `in_quotients(original)`, in those of `original`."""
+    steps = _steps(original)
+    return _Restore(steps).index(e) if steps else e
+
+
+def quotients(sizes: Iterable[str]) -> dict[str, Index]:
+    """The values of sizes that are written in quotients, which are among these."""
+    parts = ((q, q.rpartition("/")) for q in sizes if "/" in q)
+    return {size: var(q) * int(step) for q, (size, _, step) in parts}
 
 
 def _steps(kernel: Kernel) -> Steps:
