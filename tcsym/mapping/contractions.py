@@ -69,18 +69,13 @@ class Contractions(Struct, frozen=True):
         if self.along_tall:
             few = all_of((ge(self.lanes // 2 if self.along_wide else FEW, n), self._long(n)))
             yield "dots of a column", all_of((ge(1, n), self._long(1))), self.dots(FEW, 1)
-            yield "dots of few columns", few, self.dots(jam, FEW)
+            yield "dots of few columns", few, self.dots(FEW // 2, FEW)
         if across is not None:
             wide = all_of((ge(self.lanes // 2, n), ge(self.length(across), n + 1)))
             yield f"{across} in lanes", wide, self.across(across)
         if self.streamed:
-            for height in (1, 2):
-                yield f"{height} rows in place", ge(height, m), self.in_place(height)
+            yield "a row in place", ge(1, m), self.in_place(1)
             yield "few rows in place", ge(2 * tile.rows - 1, m), self.in_place(FEW)
-        else:
-            short = all_of(ge(self.lanes, x.length) for x in self.c.sums)
-            yield "few rows in place", all_of((ge(FEW, m), short)), self.in_place(FEW)
-        yield "panels of few columns", ge(self.lanes, n), self.panels(2 * rows, 1)
         yield "panels", TRUE, self.panels(rows, tile.vectors)
 
     def _long(self, n: Index | int) -> Condition:

@@ -120,7 +120,7 @@ def _unmasked(node: Node, names: set[str]) -> Node:
 
 
 def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) -> Node:
-    """And again with half of the rows, or of the vectors, down to one, where others are empty."""
+    """And again with half of the rows, or of the vectors, and with one, where others are empty."""
     out, done = ragged, set[str]()
     for x in masks:
         around = [y for y in copies if y.variable in _moves(x)][:1]
@@ -131,12 +131,11 @@ def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) 
             continue
         done.add(halved.variable)
         assert x.mask is not None
-        left, n = eliminate(x.mask, around, True), (halved.upper.as_int() or 1) // 2
+        left, all_ = eliminate(x.mask, around, True), halved.upper.as_int() or 1
         assert left is not None
-        while n:
+        for n in sorted({all_ // 2, 1} - {0, all_}, reverse=True):
             most = x.upper * n if around else index(n)
             out = Branch(ge(most, left), _fewer(ragged, halved.variable, n), out)
-            n //= 2
     return out
 
 
