@@ -10,9 +10,7 @@ from msgspec import Struct
 from tcsym.index.expr import (
     ONE,
     TRUE,
-    Condition,
     Index,
-    all_of,
     floordiv,
     ge,
     index,
@@ -27,7 +25,6 @@ from tcsym.target.machine import Machine
 
 FEW = 4  # rows or columns that are no tile
 CHAINS = 8  # sums at once, as each addition waits for the one before it
-ADDED = 16  # terms that take as long as adding up lanes
 
 
 class Contractions(Struct, frozen=True):
@@ -59,28 +56,14 @@ class Contractions(Struct, frozen=True):
     def _matrices(self) -> Iterator[Proposal]:
         tile, across = self.machine.tile, self._across
         m, n = (product_of(map(self.length, x)) for x in reversed(self.c.merged))
-        rows = max(1, tile.rows // len(self.c.sums))
-        jam = max(1, self.machine.vector_registers // (2 * FEW))
-        if self.along_wide:
-            few = all_of((ge(2 * tile.rows if self.along_tall else FEW, m), self._long(m)))
-            if self.along_tall:
-                yield "dots of a row", all_of((ge(1, m), self._long(1))), self.dots(1, FEW)
-            yield "dots of few rows", few, self.dots(FEW, jam)
-        if self.along_tall:
-            few = all_of((ge(self.lanes // 2 if self.along_wide else FEW, n), self._long(n)))
-            yield "dots of a column", all_of((ge(1, n), self._long(1))), self.dots(FEW, 1)
-            yield "dots of few columns", few, self.dots(FEW // 2, FEW)
+        if self.along_wide or self.along_tall:
+            jam = max(1, self.machine.vector_registers // (2 * FEW))
+            yield "dots", ge(FEW, n), self.dots(FEW, jam)
         if across is not None:
-            wide = all_of((ge(self.lanes // 2, n), ge(self.length(across), n + 1)))
-            yield f"{across} in lanes", wide, self.across(across)
+            yield f"{across} in lanes", ge(self.lanes // 2, n), self.across(across)
         if self.streamed:
-            yield "a row in place", ge(1, m), self.in_place(1)
-            yield "few rows in place", ge(2 * tile.rows - 1, m), self.in_place(FEW)
-        yield "panels", TRUE, self.panels(rows, tile.vectors)
-
-    def _long(self, n: Index | int) -> Condition:
-        """Sums are long for products along them, of which n would have shared a vector."""
-        return all_of(ge(x.length, n * ADDED) for x in self.c.sums)
+            yield "rows in place", ge(2 * tile.rows - 1, m), self.in_place(FEW)
+        yield "panels", TRUE, self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
 
     # ---- how operands lie
 
@@ -150,8 +133,7 @@ class Contractions(Struct, frozen=True):
         """Register tiles over panels that fit half of the second cache."""
         nest, c = self.nest, self.c
         wide, tall = (x[0] for x in c.merged)
-        half = self.machine.level("l2").bytes // 2
-        tiles = maximum(8, floordiv(index(half), maximum(1, self._panel_bytes * vectors)))
+        tiles = maximum(8, self._fitting(vectors * self.lanes))
         operands = [(a, x) for x in c.sums for a in x.wide]
         moved = [v for v in self.outer if any(nest.moves(a, v) for a, _ in operands)]
         still = [v for v in self.outer if v not in moved]
@@ -191,14 +173,16 @@ class Contractions(Struct, frozen=True):
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
         wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
-        most = self.machine.vector_registers // 2
-        vectors = max(self.machine.tile.vectors, min(CHAINS, most // max(1, height)))
+        left = (self.machine.vector_registers - FEW) // max(1, height)
+        vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
+        tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
+        order = (*self.outer, *(reversed(tiles) if self.c.is_window else tiles))
         return f"""
             {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
             split {wide} tile reg:{vectors} lane:{self.lanes} end=half
             {self.unrolled}
-            order {" ".join(self.outer)} {f"{rows[0]}.tile" if rows else ""} {wide}.tile"""
+            order {" ".join(order)}"""
 
     def across(self, v: str) -> str:
         """The loop in lanes, as columns are too few for these; they and rows are in registers."""
@@ -216,29 +200,38 @@ class Contractions(Struct, frozen=True):
             order {" ".join(others)} {v}.tile {tall} {wide[0]}.tile"""
 
     def dots(self, height: int, columns: int) -> str:
-        """Products along the sum, whose terms are lanes."""
+        """Products along the sum, whose terms are lanes; those of a panel of columns stay near."""
         wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
         vectors = max(1, CHAINS // (max(1, height) * columns))
-        reg = f"reg:{vectors}" if vectors > 1 else ""
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
-            k = x.innermost
+            k, reg = x.innermost, f"reg:{vectors}" if vectors > 1 else ""
             sums.append(f"split {k} tile {reg} lane:{self.lanes} end=peel; combine {k}")
-            for around, side in zip((f"{wide}.", f"{rows[0]}." if rows else ""), (x.wide, x.tall)):
-                for a in side:
-                    if around and not self._steps(a, x.merged[-1].variable):
-                        moved = [v for v in x.outer if self.nest.moves(a, v)]
-                        dims = (f"{around}reg", *moved, f"{k}.tile", f"{k}.reg" if reg else "")
-                        copies.append(
-                            f"stage {a.buffer} at {around}tile order {' '.join(dims)} {k}.lane"
-                        )
-        columns_first = all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.tall)
-        order = (f"{wide}.tile", f"{rows[0]}.tile" if rows else "")
-        order = order if columns_first else order[::-1]
+            inside = f"{k}.tile {f'{k}.reg' if reg else ''} {k}.lane"
+            copies += self._along(x, x.wide, f"at {wide}.panel order {wide}.tile {wide}.reg", inside)
+            if rows:
+                at = f"at {rows[0]}.tile order {rows[0]}.reg"
+                copies += self._along(x, x.tall, at, inside)
+        order = [f"{wide}.panel", *(f"{v}.tile" for v in rows), f"{wide}.tile"]
+        if rows and not self.along_tall:
+            order = [order[1], order[0], order[2]]
         return f"""
             {self.merges}
-            {f"split {rows[0]} tile reg:{height}" if rows else ""}
-            split {wide} tile reg:{columns}
+            {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
+            split {wide} panel tile:{formula_text(self._fitting(columns))} reg:{columns} end=half
             {"; ".join(sums)}
             order {" ".join((*self.outer, *order))}
             {"; ".join(copies)}"""
+
+    def _along(self, x: Sum, side: tuple[Access, ...], at: str, inside: str) -> Iterator[str]:
+        """Copies of what does not lie along the sum."""
+        for a in side:
+            if not self._steps(a, x.merged[-1].variable):
+                moved = " ".join(v for v in x.outer if self.nest.moves(a, v))
+                yield f"stage {a.buffer} {at} {moved} {inside}"
+
+    def _fitting(self, columns: int) -> Index:
+        """Tiles of so many columns whose operands take half of the second cache."""
+        half = index(self.machine.level("l2").bytes // 2)
+        one = floordiv(self._panel_bytes * columns, self.lanes)
+        return maximum(1, floordiv(half, maximum(1, one)))
