@@ -18,8 +18,9 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.mapping.contraction import Contraction, Sum
+from tcsym.mapping.contraction import Contraction, Sum, packs
 from tcsym.mapping.nest import Access, Nest
+from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
 
@@ -34,6 +35,8 @@ class Contractions(Struct, frozen=True):
     lanes: int
 
     def proposals(self) -> Iterator[Proposal]:
+        if packs(self.c, self.machine):
+            raise Refused("short numbers are packed")
         if self.c.rows is None:
             yield from self._vectors()
         elif self.c.is_window:
