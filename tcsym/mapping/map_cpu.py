@@ -14,7 +14,7 @@ from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Version
+from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
 from tcsym.schedule.analysis.loops import replace_loop
@@ -41,17 +41,25 @@ def map_nest(
 
 
 def map_nest_by_cost(
-    kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
+    kernel: Kernel,
+    nest: Nest,
+    versions: Sequence[Version],
+    machine: Machine,
+    names: Names,
+    has_all: bool = False,
 ) -> tuple[Kernel, Sequence[Version]]:
-    """The same with those versions that are worth making; the cost chooses among them at the sizes
-    of a call. And these, with conditions on what is chosen."""
+    """The same with those versions that are worth making, or has_all; the cost chooses among them
+    at the sizes of a call. And these, with conditions on what is chosen."""
     counting, costs = Counting(kernel, machine), list[int]()
     trees = _trees(kernel, nest, versions, machine, names)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
-    kept = counting.worth_making(costs, [not v.facts for v in versions])
-    kept = sorted(kept, key=lambda k: (not versions[k].facts, k))  # the last one can always be
+    always = [v.needs == TRUE for v in versions]
+    if not any(always):
+        raise Refused("no plan is for all sizes")
+    kept = range(len(versions)) if has_all else counting.worth_making(costs, always)
+    kept = sorted(kept, key=lambda k: (always[k], k))  # the last one can always be
     variable = names.fresh("plan")
     conditions = [
         all_of((eq(var(variable), n), versions[k].needs)) if n < len(kept) - 1 else TRUE
@@ -82,13 +90,20 @@ def _trees(
 ) -> list[Tree]:
     shared, found = _shared(kernel, nest), list[Tree]()
     for v in versions:
-        of_facts = nest.with_sizes(v.facts)
-        start = Mapping_(of_facts.top, of_facts.buffers, of_facts.sizes, machine)
-        made = apply(own(start, of_facts, shared), v.plan)
+        made = _mapped(nest.with_sizes(v.facts), v, shared, machine)
         close = Close(names, made.buffers)
         node = close(made.node, {}, {})
         found.append(Tree(v, node, tuple(close.made)))
     return found
+
+
+def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
+    start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
+    try:
+        return apply(own(start, nest, shared), v.plan)
+    except Refused as reason:
+        reason.version = v.number
+        raise
 
 
 def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:
