@@ -92,6 +92,8 @@ def contraction(nest: Nest) -> Contraction | None:
     if len(sums) != len(updates):
         return None
     rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
+    if not rows and not all(x.tall for x in sums):
+        return None
     if rows:
         sums = tuple(replace(x, tall=_moved(nest, x.tall, rows[-1])) for x in sums)
     last = rows[-1] if rows else None

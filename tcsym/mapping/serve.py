@@ -23,7 +23,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
 BY_COST: frozenset[str] = frozenset(("contractions",))
-SWITCHED: frozenset[str] = frozenset()  # families that are mapped by directives
+SWITCHED: frozenset[str] = frozenset(("contractions",))  # families that are mapped by directives
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
