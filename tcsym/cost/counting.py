@@ -47,7 +47,8 @@ Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Any]) -> Counts:
     """Rows of counts by `TERMS`, one for each choice of sizes, and of THREADS if these are not one;
-    arrays of equal length, one a size. The work is that of all threads together.
+    arrays of equal length, one a size. What the kernel chooses is the cheapest, if it is not given.
+    The work is that of all threads together.
     """
     return _at(kernel, machine, sizes, lambda found: found, len(TERMS))
 
@@ -65,6 +66,7 @@ def priced(machine: Machine) -> Weigh:
 def _at(
     kernel: Kernel, machine: Machine, sizes: Mapping[str, Any], weigh: Weigh, width: int
 ) -> Numbers:
+    sizes = {**_chosen(kernel, sizes), **sizes}
     writer = Writer(sizes)
     known = {v: writer.constant(0) for v in kernel.launched}
     known |= {THREADS: writer.constant(1)} | writer.variables
@@ -72,6 +74,15 @@ def _at(
     total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
     n = len(next(iter(sizes.values()))) if sizes else 1
     return np.broadcast_to(writer.columns[total], (n, width)).copy()
+
+
+def _chosen(kernel: Kernel, sizes: Mapping[str, Any]) -> dict[str, Numbers]:
+    """The cheapest versions of all choices that sizes do not tell."""
+    values, found = {THREADS: 1, **sizes}, dict[str, Numbers]()
+    for c in kernel.choices:
+        costs = np.broadcast_arrays(*c.costs.evaluate(values))
+        found[c.variable] = np.argmin([x[:, 0] for x in costs], 0)
+    return found
 
 
 class Walk:
