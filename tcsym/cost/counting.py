@@ -192,13 +192,14 @@ class Walk:
         With two there is nothing between, where it counts nothing which is looked at: the first.
         """
         w = self.writer
-        one = w.constant(1)
-        last = w.greatest(w.less(trips, one), w.constant(0))
+        first = of(w.constant(0))
+        last = w.greatest(w.less(trips, w.constant(1)), w.constant(0))
         inner = w.greatest(w.less(trips, w.constant(2)), w.constant(0))
+        ends = w.add(w.multiply(self._some(trips), first), w.multiply(self._some(last), of(last)))
         middle = of(w.quotient(last, w.constant(2)))
-        second, before_last = of(w.least(one, inner)), of(inner)
-        ends = w.multiply(self._some(trips), of(w.constant(0)))
-        ends = w.add(ends, w.multiply(self._some(last), of(last)))
+        if middle == first:
+            return w.add(ends, w.multiply(inner, first))
+        second, before_last = of(w.least(w.constant(1), inner)), of(inner)
         between = w.add(w.add(second, before_last), w.multiply(w.constant(4), middle))
         return w.add(ends, w.multiply(w.multiply(inner, w.constant(1 / 6)), between))
 
