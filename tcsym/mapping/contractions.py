@@ -37,6 +37,11 @@ class Contractions(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         if packs(self.c, self.machine):
             raise Refused("short numbers are packed")
+        if not self.machine.vector_bits:
+            raise Refused("the target has no vectors")
+        for x in self.c.sums:
+            for a in (*x.wide, *x.tall):
+                self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
         if self.c.rows is None:
             yield from self._vectors()
         elif self.c.is_window:
@@ -49,6 +54,11 @@ class Contractions(Struct, frozen=True):
             yield "panels", TRUE, self.panels(rows, self.machine.tile.vectors)
         else:
             yield from self._matrices()
+
+    def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
+        for v in loops:
+            if self.nest.moves(a, v) and self.nest.stride(a, v) is None:
+                raise Refused(f"{a.buffer} does not move evenly with {v}")
 
     def _vectors(self) -> Iterator[Proposal]:
         """Each column is a sum by itself: of a matrix and a vector."""

@@ -22,7 +22,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
-BY_COST: frozenset[str] = frozenset(("contractions",))
+BY_COST = frozenset(("contractions", "windows", "rows"))  # of these, the cost chooses versions
 SWITCHED: frozenset[str] = frozenset(("contractions",))  # families that are mapped by directives
 
 

@@ -142,16 +142,23 @@ def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[S
     inside of other loops, which have shares of the caches and threads of their own. Few sizes have
     them.
     """
-    roles = _roles(kernel, nest)
-    if not _may_leave_out(kernel, nest, setting) or has_windows(kernel, nest):
-        return
-    if bound_once(kernel, nest, roles):
-        return  # whole sums read them step by step, as they lie
+    pays = long_sums_pay(kernel, nest, setting)
+    if pays != FALSE:
+        roles = _roles(kernel, nest)
+        assert roles.rows is not None
+        plan = SplitK(roles.columns, roles.rows)
+        yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True, needs=TRUE)
+
+
+def long_sums_pay(kernel: Kernel, nest: str, setting: Setting) -> Condition:
+    """Where blocks of the nest's sums do; FALSE if it has none, or if sizes do not tell."""
+    roles = roles_at(kernel, nest)
+    if roles is None or roles.rows is None or not _may_leave_out(kernel, nest, setting):
+        return FALSE
+    if has_windows(kernel, nest) or bound_once(kernel, nest, roles):
+        return FALSE  # of constants, whole sums read panels step by step, as they lie
     pays = is_long(kernel, nest)
-    if pays is None or roles.rows is None or not _is_of_sizes(kernel, in_context(kernel, pays)):
-        return
-    plan = SplitK(roles.columns, roles.rows)
-    yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True, needs=TRUE)
+    return pays if pays is not None and _is_of_sizes(kernel, in_context(kernel, pays)) else FALSE
 
 
 def _may_leave_out(kernel: Kernel, nest: str, setting: Setting) -> bool:

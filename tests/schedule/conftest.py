@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is tested here is the stage that plans of directives (`tcsym.mapping`) replace."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.mapping import serve
+
+
+@pytest.fixture(autouse=True)
+def unswitched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No family of nests is mapped by directives."""
+    monkeypatch.setattr(serve, "SWITCHED", frozenset())
