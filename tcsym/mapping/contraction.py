@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, Index
+from tcsym.index.expr import ONE, Index
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update, value_dtype
@@ -23,33 +23,17 @@ from tcsym.types import DType
 
 
 class Sum(Struct, frozen=True):
-    """update: what is added. loops: of its terms, outermost first; `merged` are the innermost of
-    them, along which all operands run on. wide, tall: what columns move, and what rows do.
-    """
+    """update: what is added. loops: of its terms, outermost first. wide, tall: what columns move,
+    and what rows do."""
 
     update: Update
     loops: tuple[Loop, ...]
-    merged: tuple[Loop, ...]
     wide: tuple[Access, ...]
     tall: tuple[Access, ...]
 
     @property
-    def innermost(self) -> str:
-        return self.merged[0].variable
-
-    @property
-    def length(self) -> Index:
-        """Terms along the innermost loop, once others are merged with it."""
-        return product_of(map(extent, self.merged))
-
-    @property
     def terms(self) -> Index:
         return product_of(map(extent, self.loops))
-
-    @property
-    def outer(self) -> tuple[str, ...]:
-        """Loops around the merged ones."""
-        return tuple(x.variable for x in self.loops if x not in self.merged)
 
     def is_computed(self, a: Access) -> bool:
         """What is read is a part of a larger value, which moves as it does."""
@@ -132,26 +116,7 @@ def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
         loops, reads = s.around[len(nest.band) :], s.accesses[1:]
         wide = _moved(nest, reads, columns)
         if loops and wide and isinstance(s.node, Update):
-            merged = _running_on(nest, loops, reads)
-            yield Sum(s.node, loops, merged, wide, tuple(a for a in reads if a not in wide))
-
-
-def _running_on(
-    nest: Nest, loops: tuple[Loop, ...], reads: tuple[Access, ...]
-) -> tuple[Loop, ...]:
-    """The innermost loops of a sum of which each goes on where the one inside of it ends."""
-    found = [loops[-1]]
-    for x in reversed(loops[:-1]):
-        y = found[0]
-        moved = [a for a in reads if nest.moves(a, x.variable) or nest.moves(a, y.variable)]
-        go_on = (
-            runs_on(nest.buffers[a.buffer], a.subscripts, x.variable, y.variable, extent(y))
-            for a in moved
-        )
-        if x.lower != ZERO or y.lower != ZERO or not all(go_on):
-            break
-        found.insert(0, x)
-    return tuple(found)
+            yield Sum(s.node, loops, wide, tuple(a for a in reads if a not in wide))
 
 
 def _moved(nest: Nest, reads: tuple[Access, ...], v: str) -> tuple[Access, ...]:

@@ -102,11 +102,11 @@ class Contractions(Struct, frozen=True):
     @property
     def along_wide(self) -> bool:
         """Terms lie side by side in what columns move."""
-        return all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.wide)
+        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.wide)
 
     @property
     def along_tall(self) -> bool:
-        return all(self._steps(a, x.merged[-1].variable) for x in self.c.sums for a in x.tall)
+        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.tall)
 
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE
@@ -115,10 +115,9 @@ class Contractions(Struct, frozen=True):
 
     @property
     def merges(self) -> str:
-        """Columns, rows and terms of several loops: the plan goes on with the first's name."""
+        """Columns of several loops are one, and rows are: of the first's name from there on."""
         wide, tall = self.c.merged
-        sums = (tuple(y.variable for y in x.merged) for x in self.c.sums)
-        return "; ".join(f"merge {' '.join(x)}" for x in (tall, wide, *sums) if len(x) > 1)
+        return "; ".join(f"merge {' '.join(x)}" for x in (tall, wide) if len(x) > 1)
 
     @property
     def outer(self) -> tuple[str, ...]:
@@ -131,16 +130,13 @@ class Contractions(Struct, frozen=True):
         return "; ".join(x for s in self.c.sums for x in [self._unrolled(s)] if x)
 
     def _unrolled(self, s: Sum) -> str:
-        for v, length in ((s.innermost, s.length), *self._lengths(s)):
-            n = length.as_int()
+        for x in reversed(s.loops):
+            n = extent(x).as_int()
             if n is None or n > 2 * FEW:
-                return f"split {v} unroll:{FEW}"
+                return f"split {x.variable} unroll:{FEW}"
             if n != 1:
-                return f"split {v} unroll:{n}"
+                return f"split {x.variable} unroll:{n}"
         return ""
-
-    def _lengths(self, s: Sum) -> Iterator[tuple[str, Index]]:
-        return ((x.variable, extent(x)) for x in reversed(s.loops) if x not in s.merged)
 
     def panels(self, rows: int, vectors: int) -> str:
         """Register tiles over panels that fit half of the second cache."""
@@ -168,8 +164,8 @@ class Contractions(Struct, frozen=True):
     def _staged(self, a: Access, x: Sum, at: str) -> str:
         wide = self.c.merged[0]
         turned = not self._steps(a, self.c.columns) and len(wide) == 1
-        turned = turned and self._steps(a, x.merged[-1].variable) and not x.is_computed(a)
-        sums = [v for v in (*x.outer, x.innermost) if self.nest.moves(a, v)]
+        turned = turned and self._steps(a, x.loops[-1].variable) and not x.is_computed(a)
+        sums = [v for v in (y.variable for y in x.loops) if self.nest.moves(a, v)]
         dims = f"{wide[0]}.tile {' '.join(sums)} {wide[0]}.reg {wide[0]}.lane"
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
         return f"stage {a.buffer} at {at} order {dims} {as_}"
@@ -180,7 +176,7 @@ class Contractions(Struct, frozen=True):
         for x in self.c.sums:
             for a in x.tall:
                 if x.is_computed(a):
-                    sums = [v for v in (*x.outer, x.innermost) if self.nest.moves(a, v)]
+                    sums = [v for v in (y.variable for y in x.loops) if self.nest.moves(a, v)]
                     yield f"stage {a.buffer} at {at} order {rows}.tile {rows}.reg {' '.join(sums)}"
 
     def in_place(self, height: int) -> str:
@@ -218,10 +214,12 @@ class Contractions(Struct, frozen=True):
         vectors = max(1, CHAINS // (max(1, height) * columns))
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
-            k, reg = x.innermost, f"reg:{vectors}" if vectors > 1 else ""
+            k, reg = x.loops[-1].variable, f"reg:{vectors}" if vectors > 1 else ""
             sums.append(f"split {k} tile {reg} lane:{self.lanes} end=peel; combine {k}")
             inside = f"{k}.tile {f'{k}.reg' if reg else ''} {k}.lane"
-            copies += self._along(x, x.wide, f"at {wide}.panel order {wide}.tile {wide}.reg", inside)
+            copies += self._along(
+                x, x.wide, f"at {wide}.panel order {wide}.tile {wide}.reg", inside
+            )
             if rows:
                 at = f"at {rows[0]}.tile order {rows[0]}.reg"
                 copies += self._along(x, x.tall, at, inside)
@@ -239,8 +237,8 @@ class Contractions(Struct, frozen=True):
     def _along(self, x: Sum, side: tuple[Access, ...], at: str, inside: str) -> Iterator[str]:
         """Copies of what does not lie along the sum."""
         for a in side:
-            if not self._steps(a, x.merged[-1].variable):
-                moved = " ".join(v for v in x.outer if self.nest.moves(a, v))
+            if not self._steps(a, x.loops[-1].variable):
+                moved = " ".join(y.variable for y in x.loops[:-1] if self.nest.moves(a, y.variable))
                 yield f"stage {a.buffer} {at} {moved} {inside}"
 
     def _fitting(self, columns: int) -> Index:

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Read
+from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Atom, Index, Product, condition_variables, index, of_atom
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
@@ -22,7 +22,6 @@ from tcsym.ir.loops import (
     Node,
     Store,
     Update,
-    Value,
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Refused

@@ -48,7 +48,7 @@ from tcsym.ir.loops import (
     block,
     value_dtype,
 )
-from tcsym.ir.traverse import loads, map_node, subvalues, substitute_node, walk
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import linear, stride
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import Mapping_, accessed, found, redirected, replaced, variables_of
@@ -257,7 +257,7 @@ class _Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        fits = stride(b, self.source, x.variable) == ONE 
+        fits = stride(b, self.source, x.variable) == ONE
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:

@@ -63,7 +63,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "tile.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
-    "version.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
     "version.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),
