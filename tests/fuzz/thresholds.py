@@ -88,8 +88,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FAR_ROWS": (16, 99),
         "FAR_BYTES": (4, 65536),
         "MANY_TERMS": (2, 64),
-        "EXCHANGED_COLUMNS": (0, 12, 40),
-        "EXCHANGED_PANELS": (0, 7),
         "PLACED_ROW": (1, 20, 400),
         "SEAM": (0, 98),
         "NEAR_CACHES": (0, 2),
