@@ -250,9 +250,11 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
 
 
 def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:
-    """The `n` elements that `inner` moves along are followed by those of the next `outer`."""
+    """The `n` elements that `inner` moves along are followed by those of the next `outer`. Those of
+    a temporary are not: it may be laid out otherwise, once all its uses are known."""
     far, near = stride(b, at, outer), stride(b, at, inner)
-    return far is not None and near is not None and far == near * n
+    is_laid_out = b.space == "argument" and far is not None and near is not None
+    return is_laid_out and far == near * n
 
 
 # ---- legality: each says why not, or None
