@@ -266,18 +266,13 @@ def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
     registers = [x for x in points if x.kind != "vector"]
     if len(lanes) != 1 or len(registers) > 1:
         raise Refused("parts that are no vectors")
-    lane, width = lanes[0].variable, lanes[0].upper.as_int() or 1
-    n = prod(x.upper.as_int() or 1 for x in registers)
-    places: Callable[[int], tuple[Index, ...]] = lambda k: (  # noqa: E731
-        *(index(k) for _ in registers),
-        var("lanes"),
-    )
-    terms: list[Expr] = [Read(parts.name, places(k), parts.dtype) for k in range(n)]
+    width, n = lanes[0].upper.as_int() or 1, prod(x.upper.as_int() or 1 for x in registers)
+    places = (tuple(index(k) for _ in registers) for k in range(n))
+    terms: list[Expr] = [Read(parts.name, (*at, var("lanes")), parts.dtype) for at in places]
     while len(terms) > 1:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         odd = terms[-1:] if len(terms) % 2 else []
         terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
-    del lane
     return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
 
 

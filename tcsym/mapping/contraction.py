@@ -87,13 +87,12 @@ def contraction(nest: Nest) -> Contraction | None:
 
 def packs(c: Contraction, machine: Machine) -> bool:
     """Terms that the target adds several at once, of packed short numbers (`ir.packed`)."""
+    have = available(machine)
     for x in c.sums:
         types = {r.dtype for r in loads(x.update.value)}
-        is_product = x.update.op == "add" and len(types) > 0
         shorts = all(t.is_integer and t.bits <= 16 for t in types)
-        if is_product and shorts and value_dtype(x.update.value) is DType.INT32:
-            return bool({SHORT, BYTES} & available(machine))
-        if is_product and types == {DType.BFLOAT16} and BFLOAT in available(machine):
+        integers = shorts and value_dtype(x.update.value) is DType.INT32 and have & {SHORT, BYTES}
+        if x.update.op == "add" and (integers or (types == {DType.BFLOAT16} and BFLOAT in have)):
             return True
     return False
 

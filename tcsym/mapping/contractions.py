@@ -111,8 +111,6 @@ class Contractions(Struct, frozen=True):
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE
 
-    # ---- plans
-
     @property
     def merges(self) -> str:
         """Columns of several loops are one, and rows are: of the first's name from there on."""
@@ -140,12 +138,11 @@ class Contractions(Struct, frozen=True):
 
     def panels(self, rows: int, vectors: int) -> str:
         """Register tiles over panels that fit half of the second cache."""
-        nest, c = self.nest, self.c
-        wide, tall = (x[0] for x in c.merged)
+        wide, tall = (x[0] for x in self.c.merged)
         tiles = maximum(8, self._fitting(vectors * self.lanes))
-        operands = [(a, x) for x in c.sums for a in x.wide]
-        moved = [v for v in self.outer if any(nest.moves(a, v) for a, _ in operands)]
-        still = [v for v in self.outer if v not in moved]
+        operands = [(a, x) for x in self.c.sums for a in x.wide]
+        moves = [any(self.nest.moves(a, v) for a, _ in operands) for v in self.outer]
+        moved, still = ([v for v, x in zip(self.outer, moves) if x is y] for y in (True, False))
         staged = {a.buffer: self._staged(a, x, f"{wide}.panel") for a, x in reversed(operands)}
         return f"""
             {self.merges}

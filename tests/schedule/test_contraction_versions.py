@@ -101,7 +101,7 @@ def test_products_pay_for_few_columns_of_long_sums() -> None:
 
 def test_operands_in_place_are_fetched_ahead_where_steps_are_far_apart() -> None:
     """The streamed side only, once a step: not along the sum, not in panels."""
-    expected = {"nn": {"B"}, "nt": set[str](), "tn": {"A", "B"}, "tt": {"A"}}
+    expected = {"nn": {"B"}, "nt": set[str](), "tn": {"B"}, "tt": set[str]()}
     for name, tensors in expected.items():
         k = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).kernel
         ahead = [x for x, _ in walk(k.body) if isinstance(x, Prefetch)]
@@ -139,7 +139,7 @@ def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:
     assert str(column_count(made, "m", roles)) == "N*P"
 
 
-@pytest.mark.parametrize(("name", "versions"), [("nn", 5), ("nt", 3), ("tn", 4), ("tt", 4)])
+@pytest.mark.parametrize(("name", "versions"), [("nn", 4), ("nt", 3), ("tn", 2), ("tt", 3)])
 def test_each_product_has_few_versions(name: str, versions: int) -> None:
     notes = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes
     others = [x for x in notes if ": vectors along" not in x and "blocks of 1 by" not in x]
