@@ -160,19 +160,22 @@ def merge(m: Mapping_, d: Merge) -> Mapping_:
         y = x.body
         if not isinstance(y, Loop) or y.variable != inner:
             raise Refused(f"{inner} is not right inside of {x.variable}")
-        if x.lower != ZERO or y.lower != ZERO or x.variable in y.upper.variables():
-            raise Refused(f"{x.variable} and {inner} have ranges of their own")
+        if y.lower != ZERO or x.variable in y.upper.variables():
+            raise Refused(f"the range of {inner} moves with {x.variable}, or starts late")
         if x.order != y.order:
             raise Refused(f"{x.variable} and {inner} run in other orders")
-        new = replace(x, upper=x.upper * y.upper, body=_run_on(m, x, y))
+        n = y.upper
+        new = replace(x, lower=x.lower * n, upper=x.upper * n, body=_run_on(m, x, y))
         m = replace(m, node=replaced(m.node, x.variable, lambda _, new=new: new))  # type: ignore[misc]
+        if x.variable in m.most:
+            m = replace(m, most={**m.most, x.variable: m.most[x.variable] * n})
     return m
 
 
 def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     """What is inside of `y`, where `x` counts iterations of both. A row of memory that follows the
     one before goes on as that one: [0, x]."""
-    whole = {x.variable: ZERO, y.variable: var(x.variable)}
+    whole = {x.variable: x.lower, y.variable: var(x.variable) - x.lower * y.upper}
     parts = {
         x.variable: floordiv(var(x.variable), y.upper),
         y.variable: mod(var(x.variable), y.upper),
