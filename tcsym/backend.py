@@ -109,10 +109,6 @@ class Cpu:
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_cpu import map_cpu
 
-        if options.mapping:
-            from tcsym.mapping.serve import map_by_plans
-
-            return map_by_plans(kernel, target.machine, options, whole)
         return map_cpu(kernel, target.machine, options, whole)
 
     def plain(self, kernel: Kernel, target: Target) -> Mapped:

@@ -23,6 +23,7 @@ Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
 PackColumns = Literal["auto", "never"]
 PackRows = Literal["auto", "always", "never"]
+Mapped = Literal["", "new", "old"]
 NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
@@ -83,8 +84,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
     max_operations: of isl, for each proof of a schedule, before the next simpler strategy is taken.
-    mapping: `new`: nests are mapped by plans of directives (`tcsym.mapping`), where all of a program
-        can be; or the plans themselves, as `m: split m tile reg:6 ..` a line for each nest.
+    mapping: `new`: all nests that can be are mapped by directives (`tcsym.mapping`); `old`: none;
+        `""`: those of which all that are alike can be.
     """
 
     bind: Binding = "never"
@@ -113,15 +114,13 @@ class Options(Struct, frozen=True, metaclass=_Named):
     tf32: bool = False
     min_work_per_thread: int = 131072
     max_operations: int = 2_000_000
-    mapping: str = ""
+    mapping: Mapped = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "bind", _checked_bind(self.bind))
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
-        if not isinstance(self.mapping, str):
-            raise OptionError(f"option `mapping` is {self.mapping!r}, expected a text")
         force_setattr(self, "nests", _checked_nests(self.nests))
 
     def replace(self, **fields: Any) -> Options:
@@ -212,6 +211,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "inner_fusion": get_args(InnerFusion),
     "pack_columns": get_args(PackColumns),
     "pack_rows": get_args(PackRows),
+    "mapping": get_args(Mapped),
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "chains": (0, 8),

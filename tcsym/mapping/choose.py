@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for nests: a few that are proposed, by rules that know no cost, or one that is given.
+"""Plans for nests: a few that are proposed, by rules that know no cost.
 
 A proposal is a text: what prints is what a user may give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tcsym.index.expr import (
     TRUE,
@@ -24,10 +24,8 @@ from tcsym.target.machine import Machine
 WINDOWS = (1, 3)
 
 
-def versions(nest: Nest, machine: Machine, given: Mapping[str, str]) -> tuple[Version, ...]:
-    """The plans of a nest, best first; the last has no condition. given: by outermost loop."""
-    if nest.top.variable in given:
-        return (Version("given", TRUE, parse(given[nest.top.variable])),)
+def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+    """The plans of a nest, best first; the last has no condition."""
     out = list[Version]()
     for facts in (*_windows(nest), dict[str, int]()):
         known = all_of(eq(var(v), n) for v, n in facts.items())

@@ -50,7 +50,8 @@ class Statement(Struct, frozen=True):
 
 
 class Nest(Struct, frozen=True):
-    """band: parallel loops that nest perfectly, outermost first; `body` is what they are around."""
+    """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
+    around: variables of loops around the nest."""
 
     top: Loop
     band: tuple[Loop, ...]
@@ -58,6 +59,7 @@ class Nest(Struct, frozen=True):
     statements: tuple[Statement, ...]
     buffers: Mapping[str, Buffer]
     sizes: frozenset[str]
+    around: frozenset[str] = frozenset()
 
     def with_sizes(self, facts: Mapping[str, int]) -> Nest:
         """The nest where these sizes are numbers; loops of one iteration inside are none."""
@@ -69,7 +71,7 @@ class Nest(Struct, frozen=True):
             substitute_node(self.top, values), partial(_without_single, self.top.variable)
         )
         assert isinstance(top, Loop)
-        return analyse(top, buffers, self.sizes)
+        return analyse(top, buffers, self.sizes, self.around)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,7 +128,12 @@ def _without_single(top: str, x: Node) -> Node:
     return x
 
 
-def analyse(top: Loop, buffers: Mapping[str, Buffer], sizes: frozenset[str]) -> Nest:
+def analyse(
+    top: Loop,
+    buffers: Mapping[str, Buffer],
+    sizes: frozenset[str],
+    around: frozenset[str] = frozenset(),
+) -> Nest:
     """Raises `Refused` for what no directive can map."""
     band: list[Loop] = []
     node: Node = top
@@ -136,10 +143,12 @@ def analyse(top: Loop, buffers: Mapping[str, Buffer], sizes: frozenset[str]) -> 
     if not band:
         raise Refused(f"{top.variable} runs in order, or is a sum by itself")
     found = tuple(_statements(top))
-    nest = Nest(top, tuple(band), node, found, buffers, sizes)
+    nest = Nest(top, tuple(band), node, found, buffers, sizes, around)
     for x in nest.inner:
         if x.order == "sequential" or x.at is not None or x.value is not None:
             raise Refused(f"{x.variable} runs in order")
+        if x.kind != "serial":
+            raise Refused(f"{x.variable} is no loop any more")
     return nest
 
 
@@ -181,6 +190,11 @@ def contraction(nest: Nest) -> Contraction | None:
     rows = [v for v in nest.names if nest.moves(tall, v) and not nest.moves(wide[0], v)]
     names = tuple(x.variable for x in inner)
     return Contraction(columns[0], rows[-1] if rows else None, wide[0], tall, names)
+
+
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    return "rows" if contraction(nest) is None else "contractions"
 
 
 def _factors(v: Value) -> tuple[Value, ...]:

@@ -11,16 +11,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import Index
 from tcsym.ir.loops import Buffer, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import walk
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.tree import Mapping_, accessed, redirected
+from tcsym.mapping.tree import Mapping_, accessed, redirected, variables_of
 
 
 def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
-    """The tree with temporaries of the points of its band. shared: buffers of other nests, too."""
+    """The tree with temporaries of the points of its band. shared: buffers that live on."""
     body, made, buffers = nest.body, list[str](), dict(mapping.buffers)
     for name in dict.fromkeys(b for b, _, written, _ in accessed(body) if written):
         b = buffers[name]
@@ -55,7 +55,7 @@ def _is_summed(body: Node, name: str) -> bool:
 
 
 def _is_held(nest: Nest, at: tuple[Index, ...]) -> bool:
-    return frozenset[str]().union(*(s.variables() for s in at)) <= {*nest.names, *nest.sizes}
+    return variables_of(at) <= {*nest.names, *nest.sizes, *nest.around}
 
 
 def _starts(body: Node, name: str) -> bool:
@@ -67,6 +67,6 @@ def _starts(body: Node, name: str) -> bool:
 
 
 def _is_own(nest: Nest, d: int, uses: list[tuple[Index, ...]]) -> bool:
-    """Dimension `d` is one loop of the band, wherever it is used."""
+    """A point has one place in dimension `d`, wherever it is used."""
     at = {s[d] for s in uses}
-    return len(at) == 1 and next(iter(at)) in [var(v) for v in nest.names]
+    return len(at) == 1 and _is_held(nest, tuple(at))

@@ -78,16 +78,28 @@ Directive = Split | Order | Merge | Combine | Stage
 Plan = tuple[Directive, ...]
 
 
+class Directives(Struct, frozen=True):
+    """What a version of a nest was given."""
+
+    name: str
+    plan: Plan
+
+    def __str__(self) -> str:
+        return plan_text(self.plan)
+
+
 class Version(Struct, frozen=True):
     """A plan and the sizes for which it is meant, if no version before it is.
 
-    facts: sizes that are numbers then: the plan is of the nest with these in it.
+    facts: sizes that are numbers then: the plan is of the nest with these in it. is_seldom: few
+    calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
     """
 
     name: str
     when: Condition
     plan: Plan
     facts: Mapping[str, int] = {}
+    is_seldom: bool = False
 
 
 # ---- text

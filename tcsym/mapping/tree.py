@@ -34,6 +34,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Refused
+from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
 STACK_BYTES = 16 * 1024
@@ -154,22 +155,6 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
 
 
 # ---- names of their own
-
-
-class Names(Struct):
-    """Names that are taken in a kernel."""
-
-    used: set[str]
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def fresh(self, like: str) -> str:
-        name, k = like, self.numbers.get(like, 0)
-        while name in self.used:
-            k += 1
-            name = f"{like}.{k}"
-        self.numbers[like] = k
-        self.used.add(name)
-        return name
 
 
 class Close(Struct):

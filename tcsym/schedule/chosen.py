@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import Condition
 from tcsym.keyed import Keyed
+from tcsym.mapping.plan import Directives
 from tcsym.schedule.device.plan import DevicePlan, Steps
 from tcsym.schedule.plan import AnyPlan
 
@@ -33,7 +34,7 @@ class Taken(Struct, frozen=True):
     """
 
     when: Condition
-    plan: AnyPlan | DevicePlan | Steps
+    plan: AnyPlan | DevicePlan | Steps | Directives
     inside: tuple[Choice | Note, ...] = ()
     is_left_out: bool = False
     cost: str = ""

@@ -8,12 +8,16 @@ only orders them.
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.verify import verify
+from tcsym.mapping.serve import serve
+from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
@@ -143,12 +147,15 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     choices: list[tuple[Choice | Note, ...]] = []
     for k, nest in enumerate(nests(kernel.body)):
         schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
-        kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
+        own = setting.of_nest(k)
+        mapped = None if nest in seldom else serve(kernel, nest, own)
+        kernel = _verified(mapped or _scheduled(kernel, nest, schedule, own))
         choices.append(tuple(setting.record[before:]))
     bound = bound_buffers(kernel)
-    kernel = _verified(skip_unit_windows(clip_sums(kernel), setting.names))
-    kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
-    kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
+    names = setting.names
+    kernel = _verified(apart(kernel, names, lambda x: skip_unit_windows(clip_sums(x), names)))
+    kernel = _verified(assume(contract_storage(kernel)))
+    kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     if machine.vector_bits:
         kernel = _verified(prefetch_rows(kernel, machine))
@@ -158,13 +165,22 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = unswitch_serial(kernel, setting.names)
-    kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
-    kernel = check_rows_once(assume_inside(kernel, setting.names), setting.names)
-    kernel = place_allocations(bound_apart(kernel, bound))
+    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names, machine=machine))
+    kernel = place_allocations(bound_apart(unmarked(kernel), bound))
     record, of_nests = tuple(setting.record), tuple(choices)
     warnings = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
     return Mapped(_verified(kernel), record, of_nests, warnings)
+
+
+def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:
+    kernel = clamp_rows(drop_empty(kernel))
+    return full_tiles(drop_masks(pad_rows(kernel)), names)
+
+
+def _with_fewer_branches(kernel: Kernel, names: Names, machine: Machine) -> Kernel:
+    kernel = unswitch_serial(kernel, names)
+    kernel = merge_branches(reroll_epilogues(kernel, machine, names))
+    return check_rows_once(assume_inside(kernel, names), names)
 
 
 def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:
@@ -176,7 +192,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     used = {a.buffer for a in accesses(top)}
     seen = tuple([b for b in kernel.buffers if b.name in used])
     rest = tuple([b for b in kernel.buffers if b.name not in used])
-    part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
+    seen_alone = replace(kernel, body=top, buffers=seen)
+    part = apart(seen_alone, setting.names, lambda x: schedule(x, nest, setting))
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     buffers = (*rest, *part.buffers)
     return replace(kernel, body=body, buffers=buffers, left_out=part.left_out)
@@ -190,7 +207,7 @@ def _verified(kernel: Kernel) -> Kernel:
     allocations."""
     global _last_verified
     if config.VERIFY.read() and kernel != _last_verified:
-        verify(place_allocations(kernel))
+        verify(place_allocations(unmarked(kernel)))
         _last_verified = kernel
     return kernel
 

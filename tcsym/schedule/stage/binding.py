@@ -32,7 +32,7 @@ from tcsym.ir.compiled import BINDING
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Node, Verify, block
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.storage.place_allocations import without_allocations
+from tcsym.schedule.storage.place_allocations import allocated_in
 
 _AT_BINDING = eq(var(BINDING), ONE)
 _NOTHING = Block(())
@@ -65,7 +65,9 @@ def bound_buffers(kernel: Kernel) -> frozenset[str]:
     if not kernel.constants or kernel.view is not None:
         return frozenset()
     sizes = _sizes_of_constants(kernel)
-    arena = [b for b in kernel.buffers if b.space == "arena" and not b.private]
+    placed = allocated_in(kernel.body)
+    free = [b for b in kernel.buffers if b.space == "arena" and b.name not in placed]
+    arena = [b for b in free if not b.private]
     shaped = frozenset(b.name for b in arena if _variables(*b.shape) <= sizes)
     return _filled_by_constants(kernel, shaped, sizes)
 
@@ -124,9 +126,8 @@ def _is_bound(
 
 def bound_apart(kernel: Kernel, bound: frozenset[str]) -> Kernel:
     """The kernel whose nests that fill `bound` run at binding, and all others in calls."""
-    body = without_allocations(kernel.body)
-    used = frozenset((*kernel.sizes, *kernel.launched))
-    bound = _filled_by_constants(replace(kernel, body=body), bound, used)
+    body, used = kernel.body, frozenset((*kernel.sizes, *kernel.launched))
+    bound = _filled_by_constants(kernel, bound, used)
     if not bound:
         return kernel
     filling, calling = _parts(body, bound)

@@ -36,6 +36,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
 from tcsym.schedule.analysis.touched import nodes_with, rewrite_uses, uses_in
+from tcsym.schedule.storage.place_allocations import allocated_in
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024
@@ -54,9 +55,12 @@ def contract_storage(kernel: Kernel) -> Kernel:
 
     Buffers whose subscripts then consist of unrolled and vector variables become registers; small
     constant ones go on the stack, the rest stays in the arena. Needs `privatise`. Packed panels and
-    accumulators of lanes already have their shape.
+    accumulators of lanes already have their shape; what has a place has all.
     """
+    placed = allocated_in(kernel.body)
     for b in kernel.buffers:
+        if b.name in placed:
+            continue
         if b.padded:
             kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body)))
         elif b.space == "arena":

@@ -17,20 +17,25 @@ def without_allocations(node: Node) -> Node:
     return map_node(node, lambda x: x.body if isinstance(x, Allocate) else x)
 
 
+def allocated_in(node: Node) -> frozenset[str]:
+    """Buffers that have a place."""
+    return frozenset(b for x, _ in walk(node) if isinstance(x, Allocate) for b in x.buffers)
+
+
 def place_allocations(kernel: Kernel) -> Kernel:
-    """Allocates each used buffer that is not an argument; unused ones are dropped.
+    """Allocates each used buffer that is no argument and has no place yet; unused ones are dropped.
 
     A buffer used in one parallel loop only, and private to its iterations, is allocated inside it,
     so that each thread has its own; any other at the top, shared. One in registers or on the stack
     is allocated in each of several parallel loops: no arena has a place for it that they could
     share. Thread loops of a device may hand such a buffer on, each thread to itself.
     """
-    body = without_allocations(kernel.body)
-    used = buffers_in(body)
+    body, used = kernel.body, buffers_in(kernel.body)
+    placed = allocated_in(body)
     on_device = any(isinstance(x, Loop) and x.kind == "thread" for x, _ in walk(body))
     buffers = [b for b in kernel.buffers if b.space == "argument" or b.name in used]
     for b in sorted(buffers, key=lambda b: b.space == "shared"):  # these around all others
-        if b.space != "argument":
+        if b.space != "argument" and b.name not in placed:
             inside = _Inside(b, on_device)(body)
             body = allocated(b.name, body) if inside is None else inside
     return replace(kernel, body=body, buffers=tuple(buffers))
