@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, allocated, block
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
+from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
@@ -127,14 +128,9 @@ def _is_multiple(n: Index, size: int) -> bool:
 
 
 def order(m: Mapping_, d: Order) -> Mapping_:
-    band: dict[str, Loop] = {}
-    node = m.node
-    while isinstance(node, Loop) and node.order == "parallel":
-        band[node.variable], node = node, node.body
+    top, band, node = _band(m.node, d)
     points = {v: x for v, x in band.items() if x.kind != "serial"}
     loops = {v: x for v, x in band.items() if x.kind == "serial"}
-    if sorted(d.axes) != sorted(loops):
-        raise Refused(f"order {' '.join(d.axes)} of {' '.join(loops)}")
     known = set(m.sizes)
     for v in d.axes:
         outside = loops[v].lower.variables() | loops[v].upper.variables()
@@ -149,7 +145,22 @@ def order(m: Mapping_, d: Order) -> Mapping_:
     node = sunk(tuple(ordered), node, buffers) if ordered else node
     for v in reversed(d.axes):
         node = replace(loops[v], body=node)
-    return replace(m, node=node, buffers=buffers)
+    return replace(m, node=replaced(m.node, top, lambda _: node), buffers=buffers)
+
+
+def _band(node: Node, d: Order) -> tuple[str, Mapping[str, Loop], Node]:
+    """The loops that nest perfectly and are those of the order, with points; what is inside."""
+    seen = list[str]()
+    for top, _ in walk(node):
+        band: dict[str, Loop] = {}
+        inside = top
+        while isinstance(inside, Loop) and inside.order == "parallel":
+            band[inside.variable], inside = inside, inside.body
+        loops = [v for v, x in band.items() if x.kind == "serial"]
+        if loops and sorted(loops) == sorted(d.axes):
+            return next(iter(band)), band, inside
+        seen = seen or loops
+    raise Refused(f"order {' '.join(d.axes)} of {' '.join(seen)}")
 
 
 def merge(m: Mapping_, d: Merge) -> Mapping_:
@@ -202,76 +213,6 @@ def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     if sinks(y.body, frozenset((x.variable, y.variable))):
         raise Refused(f"ranges inside of {y.variable} move")
     return map_node(y.body, statement)
-
-
-# ---- combine
-
-
-def combine(m: Mapping_, d: Combine) -> Mapping_:
-    """Updates that the points of a loop do not move get parts, one for each point."""
-    points = [
-        x
-        for x, _ in walk(m.node)
-        if isinstance(x, Loop) and x.variable.startswith(f"{d.axis}.") and x.kind != "serial"
-    ]
-    outer = [
-        x
-        for x, around in walk(m.node)
-        if isinstance(x, Loop)
-        and x.variable.startswith(f"{d.axis}.")
-        and not any(y.variable.startswith(f"{d.axis}.") for y in around)
-    ]
-    if len(outer) != 1 or not points:
-        raise Refused(f"{d.axis} is not split")
-    top, buffers = outer[0], dict(m.buffers)
-    names = {x.variable for x in points}
-    body: Node = top
-    before, after = list[Node](), list[Node]()
-    made = list[str]()
-    for u in [x for x, _ in walk(top) if isinstance(x, Update)]:
-        if names & frozenset[str]().union(*(s.variables() for s in u.subscripts)):
-            continue
-        b = buffers[u.buffer]
-        if b.space == "argument" or b.dtype is not b.dtype.accumulator:
-            raise Refused(f"sums of {u.buffer} in memory")
-        name = f"{u.buffer}.parts"
-        at = tuple(var(x.variable) for x in points)
-        buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
-        body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
-        before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
-        after.append(replace(u, value=_total(u, buffers[name], points)))
-        made.append(name)
-    new = block(*before, body, *after)
-    for name in made:
-        new = allocated(name, new)
-    return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
-
-
-def _in(points: list[Loop], node: Node) -> Node:
-    for x in reversed(points):
-        node = replace(x, mask=None, order="parallel", body=node)
-    return node
-
-
-def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
-    """All parts of an element: registers are added as vectors, then lanes across."""
-    lanes = [x for x in points if x.kind == "vector"]
-    registers = [x for x in points if x.kind != "vector"]
-    if len(lanes) != 1 or len(registers) > 1:
-        raise Refused("parts that are no vectors")
-    lane, width = lanes[0].variable, lanes[0].upper.as_int() or 1
-    n = prod(x.upper.as_int() or 1 for x in registers)
-    places: Callable[[int], tuple[Index, ...]] = lambda k: (  # noqa: E731
-        *(index(k) for _ in registers),
-        var("lanes"),
-    )
-    terms: list[Expr] = [Read(parts.name, places(k), parts.dtype) for k in range(n)]
-    while len(terms) > 1:
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        odd = terms[-1:] if len(terms) % 2 else []
-        terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
-    del lane
-    return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
 
 
 _RULES: dict[type, Callable[..., Mapping_]] = {

@@ -57,9 +57,13 @@ class Merge(Struct, frozen=True):
 
 
 class Combine(Struct, frozen=True):
-    """Sums along a loop are taken for each of its points, and these are added behind it."""
+    """Sums along a loop are taken for each of its points, and these are added behind it.
+
+    at: or for each of its iterations, in front of that loop, which adds them.
+    """
 
     axis: str
+    at: str | None = None
 
 
 class Stage(Struct, frozen=True):
@@ -118,8 +122,10 @@ def directive_text(d: Directive) -> str:
             return " ".join(("order", *axes))
         case Merge(axes):
             return " ".join(("merge", *axes))
-        case Combine(axis):
+        case Combine(axis, None):
             return f"combine {axis}"
+        case Combine(axis, at):
+            return f"combine {axis} at {at}"
         case Stage(operand, at, order, as_):
             turned = ["as", as_] if as_ != "plain" else []
             return " ".join(("stage", operand, "at", at, "order", *order, *turned))
@@ -142,6 +148,8 @@ def _directive(words: list[str]) -> Directive:
             return Merge(tuple(axes))
         case ["combine", axis]:
             return Combine(axis)
+        case ["combine", axis, "at", at]:
+            return Combine(axis, at)
         case ["stage", operand, "at", at, "order", *order]:
             as_: As = _one_of(order[-1], get_args(As)) if order[-2:-1] == ["as"] else "plain"
             return Stage(operand, at, tuple(order[: -2 if as_ != "plain" else None]), as_)
