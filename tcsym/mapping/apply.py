@@ -8,19 +8,18 @@ from math import prod
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Unary
+from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, allocated, block
+from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
 from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
 from tcsym.mapping.stage import stage
-from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced, sunk, variables_of
-from tcsym.schedule.analysis.identities import identity
+from tcsym.mapping.tree import Mapping_, found, replaced, sunk, variables_of
 
 KINDS = {"reg": "unrolled", "lane": "vector"}
 
@@ -198,9 +197,7 @@ def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     def value(v: Value) -> Value:
         if isinstance(v, Read):
             return substitute_value(v, whole if goes_on(v.tensor, places(v)) else parts)
-        return (
-            v if isinstance(v, Binary | Const | Cast | Unary | Call) else substitute_value(v, parts)
-        )
+        return substitute_value(v, parts) if isinstance(v, IndexValue | Holds) else v
 
     def statement(s: Node) -> Node:
         if not isinstance(s, Store | Update):

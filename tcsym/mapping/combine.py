@@ -143,9 +143,10 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
 def _two(at: Loop, axis: str) -> tuple[Loop, Loop]:
     for x, _ in walk(at):
         y = x.body if isinstance(x, Loop) else None
-        if isinstance(x, Loop) and isinstance(y, Loop) and axis in (x.variable, y.variable):
-            if x.order == y.order == "reduction" and x.variable in y.lower.variables():
-                return x, y
+        if not isinstance(x, Loop) or not isinstance(y, Loop) or x.order != "reduction":
+            continue
+        if axis in (x.variable, y.variable) and x.variable in y.lower.variables():
+            return x, y
     raise Refused(f"{axis} is none of two loops that a sum was split into")
 
 

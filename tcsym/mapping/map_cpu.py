@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE
-from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, Condition, Index, all_of, ge
+from tcsym.index.expr import ONE, TRUE, all_of, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop
 from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
@@ -24,12 +24,12 @@ from tcsym.target.machine import Machine
 
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
-TINY = 4  # elements of a row that are not worth to be turned
+TINY = 4  # elements of a row that are not worth to be turned; more where blocks have no masks
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     """The plans of a nest, the first that is meant for a size first."""
-    p = _Proposals(nest, lanes_of(nest, machine))
+    p = _Proposals(nest, machine, lanes_of(nest, machine))
     if p.lanes == 1:
         raise Refused("no vectors")
     if not nest.inner:
@@ -42,6 +42,7 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
 
 class _Proposals(Struct, frozen=True, dict=True):
     nest: Nest
+    machine: Machine
     lanes: int
 
     @cached_property
@@ -216,12 +217,11 @@ class _Proposals(Struct, frozen=True, dict=True):
         order = " ".join((*nest.names[:-1], f"{v}.tile"))
         split = f"split {v} tile lane:{self.lanes}; order {order}"
         wide = ge(extent(self.row), self.lanes // 2)
-        if not any(self._is_written(b) for b in turned):
-            yield "few elements in lanes", self._short(TINY, n, wide), split
-        if all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
-            copies = (f"stage {b} at {v}.tile order {x} {v}.lane as turned" for b, x in turned.items())
-            text = "; ".join((split, *copies))
-            yield "short rows in lanes", self._short(3 * self.lanes, n, wide), text
-
-    def _short(self, most: int, n: Index, wide: Condition) -> Condition:
-        return all_of((ge(most, n), wide))
+        written, masks = any(map(self._is_written, turned)), self.machine.has_masks
+        tiny = TINY + 2 if not masks else TINY - 2 if written else TINY
+        yield "few elements in lanes", all_of((ge(tiny, n), wide)), split
+        if (written or masks) and all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
+            at = f"at {v}.tile order"
+            copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
+            short = all_of((ge(3 * self.lanes, n), wide))
+            yield "short rows in lanes", short, "; ".join((split, *copies))
