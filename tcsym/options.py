@@ -161,10 +161,17 @@ class Options(Struct, frozen=True, metaclass=_Named):
         return replace(self, **own, nests=())
 
     @property
+    def plan_name(self) -> str:
+        """`plan`, if it is a name, and does not say what to do."""
+        return self.plan if _PLAN.fullmatch(self.plan) else ""
+
+    @property
     def plans(self) -> tuple[str, ...]:
-        """Those that are asked for, each once."""
+        """The names of those that are asked for, each once."""
         of_nests = [str(value) for _, name, value in self.nests if name == "plan"]
-        return tuple(name for name in dict.fromkeys([self.plan, *of_nests]) if name)
+        return tuple(
+            name for name in dict.fromkeys([self.plan, *of_nests]) if _PLAN.fullmatch(name)
+        )
 
     @property
     def limits(self) -> Options:
@@ -204,6 +211,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
 
 _DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
 _PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
+_DIRECTIVE = re.compile(r"\b(split|order|merge|combine|stage)\s")
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
@@ -291,10 +299,15 @@ def _require_value(name: str, value: object) -> None:
     elif name in _RANGES:
         _require_integer(name, value, *_RANGES[name])
     elif name == "plan":
-        if not isinstance(value, str) or (value and not _PLAN.fullmatch(value)):
+        if not isinstance(value, str) or not _is_plan(value):
             raise OptionError(f"option `plan` is {value!r}, expected a name as in `Panels:2`")
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")
+
+
+def _is_plan(value: str) -> bool:
+    """A name, or directives."""
+    return bool(not value or _PLAN.fullmatch(value) or _DIRECTIVE.search(value))
 
 
 def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:

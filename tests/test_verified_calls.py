@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls verify refuses no sound kernel, also where numbers for sizes leave odd values."""
+"""Verifying refuses no sound kernel, also where numbers for sizes leave odd values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ CHOSEN = """def f(float A, int16(B,K) D, size N) -> (float(N,N) T) {
 }"""
 
 
+@pytest.mark.parametrize("verify", ["0", "1"])
 @pytest.mark.parametrize("bind", ["before", "after"])
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 def test_a_choice_that_a_number_decides(
-    target: str, bind: str, monkeypatch: pytest.MonkeyPatch
+    target: str, bind: str, verify: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TCSYM_VERIFY", "0")
+    monkeypatch.setenv("TCSYM_VERIFY", verify)
     options = tcsym.Options(bind=bind)  # type: ignore[arg-type]
     kernel = tcsym.define(CHOSEN, target=target, sizes={"B": 0}, options=options).f
     given = np.float32(3), np.zeros((0, 4), "i2")

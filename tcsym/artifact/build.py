@@ -61,8 +61,7 @@ def export(
     TargetError without a C compiler.
     """
     folder = Path(path)
-    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
-        raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
+    _require_free(folder)
     wanted = targets or default_targets(target)
     levels = levels_of(own.code, options, wanted, strategy, table, own.binding)
     if own.tensors and any(level.is_device for level in levels):
@@ -77,6 +76,16 @@ def export(
             folder.rename(Path(made) / "old")
         new.rename(folder)
     return folder
+
+
+def _require_free(folder: Path) -> None:
+    """An artifact may be written there, perhaps in place of one."""
+    parent = next(x for x in folder.absolute().parents if x.exists())
+    if not parent.is_dir():
+        raise OptionError(f"`{parent}` is a file", hint="an artifact is a folder: give another path")
+    is_artifact = (folder / MANIFEST).is_file()
+    if folder.exists() and not is_artifact and not (folder.is_dir() and not any(folder.iterdir())):
+        raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
 
 
 class _Artifact:

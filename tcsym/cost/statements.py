@@ -26,6 +26,7 @@ from tcsym.ir.loops import (
     HorizontalReduce,
     Kernel,
     Loop,
+    Node,
     Prefetch,
     Shuffle,
     Store,
@@ -36,7 +37,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.packed import is_dot
-from tcsym.ir.traverse import value_children, walk
+from tcsym.ir.traverse import loads, value_children, walk
 from tcsym.target.machine import Machine
 from tcsym.trees import fold
 from tcsym.types import DType
@@ -125,18 +126,35 @@ def _busy_cycles(found: Counts) -> float:
 
 
 class Machinery(Struct, frozen=True):
-    """What statements are counted with. vector_bytes: of a register, 0 without vectors."""
+    """What statements are counted with. vector_bytes: of a register, 0 without vectors. awaited:
+    buffers that vectors are computed of, which so wait for reductions across lanes."""
 
     buffers: Mapping[str, Buffer]
     vector_bytes: int
+    awaited: frozenset[str]
 
     @staticmethod
     def of(kernel: Kernel, machine: Machine) -> Machinery:
-        return Machinery({b.name: b for b in kernel.buffers}, machine.vector_bits // 8)
+        buffers = {b.name: b for b in kernel.buffers}
+        return Machinery(buffers, machine.vector_bits // 8, _awaited(kernel.body))
 
     def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
         """Of all copies. loop: the innermost around it that is no copies."""
-        return _Statement(self, loop, tile).leaf(n)
+        found = _Statement(self, loop, tile).leaf(n)
+        match n:
+            case Store(name, _, HorizontalReduce()) | Update(name, _, _, HorizontalReduce()):
+                if name in self.awaited:
+                    return replace(found, inside=found.inside + counts(stall=1))
+        return found
+
+
+def _awaited(body: Node) -> frozenset[str]:
+    return frozenset(
+        r.tensor
+        for x, around in walk(body)
+        if isinstance(x, Store | Update) and any(y.kind == "vector" for y in around)
+        for r in loads(x.value)
+    )
 
 
 class _Statement(Struct, frozen=True):

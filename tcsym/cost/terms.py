@@ -30,6 +30,7 @@ TERMS = (
     "gather",  # a lane loaded by itself
     "scatter",  # a lane stored by itself
     "across",  # a reduction of the lanes of a vector
+    "stall",  # one of these that vectors wait for, of all rows of a tile at once
     "trans",  # an element of a transposed block
     "core",  # cycles of an innermost loop: of its busiest unit, or of its chain of sums
     "wait",  # by how many of these a chain is longer than the units
@@ -52,6 +53,7 @@ LEAST = {
     "gather": 0.2,
     "scatter": 0.2,
     "across": 0.5,
+    "stall": 0.5,
     "trans": 0.03,
     "core": 0.05,
     "wait": 0.02,
@@ -72,6 +74,7 @@ _WIDE = {  # vectors of 512 bits
     "gather": 0.341,
     "scatter": 0.292,
     "across": 0.5,
+    "stall": 0.5,
     "trans": 0.0317,
     "core": 0.05,
     "wait": 0.02,
@@ -92,7 +95,8 @@ _NARROW = {
     "gather": 0.2,
     "scatter": 0.288,
     "across": 0.5,
-    "trans": 0.0779,
+    "stall": 6.0,
+    "trans": 0.045,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.439,

@@ -54,7 +54,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
-from tcsym.ir.traverse import subvalues, value_children, walk
+from tcsym.ir.traverse import map_node, subvalues, value_children, walk
 from tcsym.sizes.context import Interval, Ranges, interval, ranges_of, simplified
 from tcsym.target.cpu import LINE_BYTES
 from tcsym.trees import preorder
@@ -105,9 +105,9 @@ class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
     shared: buffers that the iterations of parallel loops around share. moving: variables that may
-        differ between them. apart: a condition around may hold in one iteration only. compares:
-        comparisons of indices as values are looked at. sizes: their ranges. around: loops, the
-        outermost first. private: of a buffer, loops that all its uses lie in.
+        differ between them. apart: a condition around may hold in one iteration only. sizes: their
+        ranges. around: loops, the outermost first. private: of a buffer, loops that all its uses
+        lie in.
     """
 
     buffers: dict[str, Buffer]
@@ -118,7 +118,6 @@ class _Scope(Struct, frozen=True):
     shared: frozenset[str] = frozenset()
     moving: frozenset[str] = frozenset()
     apart: bool = False
-    compares: bool = True
     sizes: Ranges = {}
     around: tuple[Loop, ...] = ()
     private: Mapping[str, frozenset[str]] = {}
@@ -172,9 +171,9 @@ def verify(
     """Raise InternalError, with the text of the node, if the kernel is not well formed.
 
     checks_threads: that iterations of parallel loops write apart, which bounds of sizes may have to
-    tell; that indices are not compared as int32, which numbers for sizes may make of data that are;
-    of a device, its grid, its threads and what they do together, which takes a tenth of the time of
-    compiling. proves_races: and if threads of a block may race, which isl may take minutes to say.
+    tell; of a device, its grid, its threads and what they do together, which takes a tenth of the
+    time of compiling. proves_races: and if threads of a block may race, which isl may take minutes
+    to say.
     """
     _verify_admitted(kernel, kind)
     buffers = {b.name: b for b in kernel.buffers}
@@ -191,7 +190,7 @@ def verify(
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
     scope = _Scope(buffers, visible, known, frozenset(), sizes=ranges, private=private)
-    scope = replace(scope, apart=not checks_threads, compares=checks_threads)
+    scope = replace(scope, apart=not checks_threads)
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
@@ -435,21 +434,41 @@ def _verify_value(n: Node, v: Value, scope: _Scope) -> None:
             _verify_access(n, x.tensor, x.subscripts, inner)
             _verify_type(n, scope.buffers[x.tensor].dtype, x.dtype)
             _require(len(x.checked) in (0, len(x.subscripts)), n, "checks of another rank")
-        elif isinstance(x, Compare):
-            proved = not inner.compares or not _may_wrap(x)
-            _require(proved, n, "a comparison of indices that may wrap, as no proof does")
         elif isinstance(x, HorizontalReduce):
             _require(scope.lane is None, n, "a horizontal reduction inside a vector loop")
             _require(x.width & (x.width - 1) == 0, n, "the width is no power of two")
 
 
-def _may_wrap(x: Compare) -> bool:
-    """Of index expressions, which proofs take as integers of mathematics (LANGUAGE E4)."""
-    sides = x.left, x.right
-    are_indices = all(isinstance(e, IndexValue | Const) for e in sides)
-    return are_indices and any(
-        isinstance(e, IndexValue) and e.dtype is not DType.INT64 for e in sides
-    )
+def verify_exact(naive: Kernel, mapped: Kernel) -> None:
+    """Mapped loops compare no indices in fewer bits than naive ones do: proofs take them as
+    integers of mathematics (LANGUAGE E4). Of data that are compared with an index a number for a
+    size may leave an index, so where naive loops have such nothing is asked. Raises InternalError.
+    """
+    if not any(_narrow(x) for v in _comparisons(naive) for x in subvalues(v)):
+        wrong = next((v for v in _comparisons(mapped) if _are_narrow_indices(v)), None)
+        _require(
+            wrong is None, str(wrong), "indices compared that may wrap, as no proof takes them"
+        )
+
+
+def _comparisons(kernel: Kernel) -> list[Compare]:
+    found: list[Compare] = []
+
+    def keep(v: Value) -> Value:
+        found.extend((v,) if isinstance(v, Compare) else ())
+        return v
+
+    map_node(kernel.body, on_value=keep)
+    return found
+
+
+def _are_narrow_indices(v: Compare) -> bool:
+    sides = v.left, v.right
+    return all(isinstance(e, IndexValue | Const) for e in sides) and any(map(_narrow, sides))
+
+
+def _narrow(v: Value) -> bool:
+    return isinstance(v, IndexValue) and v.dtype is not DType.INT64
 
 
 def _scoped(v: Value, scope: _Scope) -> Iterator[tuple[Value, _Scope]]:

@@ -56,4 +56,3 @@ def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:
         for b in kernel.buffers
         if b.space == "argument" or b.name in others or not nest.around <= b.private
     )
-

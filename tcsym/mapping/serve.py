@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from tcsym.errors import OptionError
 from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
 from tcsym.mapping.map_cpu import map_nest
 from tcsym.mapping.nest import Nest, analyse, family
-from tcsym.mapping.plan import Directives, Refused, Version
+from tcsym.mapping.plan import Directives, Refused, Version, parse
 from tcsym.options import NEST_FIELDS, Options
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_around
@@ -27,8 +28,11 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
 
     What was chosen, or why nothing is, goes to the record.
     """
-    wanted = setting.options.mapping
-    if wanted == "old" or not (wanted or SWITCHED):
+    options = setting.options
+    given = given_plans(options)
+    if loop in given:
+        return _given(kernel, loop, setting, given[loop])
+    if options.mapping == "old" or not (options.mapping or SWITCHED):
         return None
     try:
         return _served(kernel, loop, setting)
@@ -38,23 +42,50 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
         return None
 
 
-def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
+def given_plans(options: Options) -> dict[str, str]:
+    """A text for each nest, after the name of its outermost loop."""
+    text = "" if options.plan_name else options.plan
+    parts = (x.partition(":") for x in text.splitlines() if x.strip())
+    return {name.strip(): plan for name, _, plan in parts}
+
+
+def require_nests(nests: Sequence[str], options: Options) -> None:
+    """OptionError for a plan of a nest that there is not."""
+    unknown = given_plans(options).keys() - {*nests}
+    if unknown:
+        raise OptionError(f"there is no nest {', '.join(sorted(unknown))}")
+
+
+def _given(kernel: Kernel, loop: str, setting: Setting, text: str) -> Kernel:
+    try:
+        version = Version("given", TRUE, parse(text))
+        return _mapped(kernel, _nest(kernel, loop), setting, [version])
+    except Refused as reason:
+        raise OptionError(f"the plan cannot be carried out: {reason}") from None
+
+
+def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
-    nest = analyse(top, {b.name: b for b in kernel.buffers}, frozenset(kernel.sizes), around)
+    return analyse(top, {b.name: b for b in kernel.buffers}, frozenset(kernel.sizes), around)
+
+
+def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
+    nest = _nest(kernel, loop)
     if not setting.options.mapping and family(nest) not in SWITCHED:
         raise Refused
     reason = _reason(nest, kernel, setting.options)
     if reason:
         raise Refused(reason)
-    found = _reached(kernel, versions(nest, setting.machine))
+    return _mapped(kernel, nest, setting, _reached(kernel, versions(nest, setting.machine)))
+
+
+def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:
     kept = [v for v in found if setting.whole or not _is_left_out(v)]
     left = [v.when for v in found if v not in kept]
     kernel = map_nest(kernel, nest, kept, setting.machine, setting.names)
-    taken = (
-        Taken(v.when, Directives(v.name, v.plan), is_left_out=v not in kept) for v in found
-    )
-    setting.record.append(Choice(loop, tuple(taken)))
+    taken = (Taken(v.when, Directives(v.name, v.plan), is_left_out=v not in kept) for v in found)
+    setting.record.append(Choice(nest.top.variable, tuple(taken)))
     return replace(kernel, left_out=any_of((kernel.left_out, *left)))
 
 

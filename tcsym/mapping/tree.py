@@ -177,12 +177,12 @@ class Close(Struct):
                 mask = None if n.mask is None else substitute(n.mask, inner)
                 return replace(outer, variable=new, mask=mask, body=body)
             case Allocate(names, body):
-                new = {name: self.names.fresh(name) for name in names}
+                own = {name: self.names.fresh(name) for name in names}
                 for name in names:
-                    space = _space(self.buffers[name], body)
                     b = self.buffers[name]
-                    self.made.append(replace(b, name=new[name], space=space, private=frozenset()))
-                return Allocate(tuple(new.values()), self(body, loops, {**temporaries, **new}))
+                    space = _space(b, body)
+                    self.made.append(replace(b, name=own[name], space=space, private=frozenset()))
+                return Allocate(tuple(own.values()), self(body, loops, {**temporaries, **own}))
             case Block(body):
                 return block(*(self(x, loops, temporaries) for x in body))
             case Branch(c, a, b):

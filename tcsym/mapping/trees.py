@@ -51,7 +51,13 @@ def apart(kernel: Kernel, names: Names, passes: Callable[[Kernel], Kernel]) -> K
     body = _taken(kernel.body, trees, ())
     if not trees:
         return passes(kernel)
-    held = {b for x, _ in trees.values() for n, _ in walk(x) if isinstance(n, Allocate) for b in n.buffers}
+    held = {
+        b
+        for x, _ in trees.values()
+        for n, _ in walk(x)
+        if isinstance(n, Allocate)
+        for b in n.buffers
+    }
     own = [b for b in kernel.buffers if b.name in held]
     others = [b for b in kernel.buffers if b.name not in held]
     marks = [Buffer(m, DType.FLOAT32, (ONE,) * len(at)) for m, (_, at) in trees.items()]

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.ir.verify import verify
-from tcsym.mapping.serve import serve
+from tcsym.ir.verify import verify, verify_exact
+from tcsym.mapping.serve import require_nests, serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
@@ -114,6 +114,8 @@ def map_cpu(
     choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
     result = in_sizes(mapped.kernel, kernel)
     verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
+    if config.VERIFY.read():
+        verify_exact(kernel, result)
     return replace(mapped, kernel=result, choices=choices)
 
 
@@ -145,6 +147,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     has_all = kernel.left_out == FALSE  # else the kernel for all sizes has more nests
     choices: list[tuple[Choice | Note, ...]] = []
+    require_nests(nests(kernel.body), options)
     for k, nest in enumerate(nests(kernel.body)):
         schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
         own = setting.of_nest(k)

@@ -35,7 +35,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import walk
-from tcsym.ir.verify import verify
+from tcsym.ir.verify import verify, verify_exact
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -101,6 +101,8 @@ def map_gpu(
     small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
     small = place_allocations(drop_empty(assume(small)))
     verify(small, "device", VERIFY.read(), proves_races=False)  # the twin finds those that happen
+    if VERIFY.read():
+        verify_exact(kernel, small)
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),

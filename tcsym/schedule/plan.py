@@ -64,15 +64,6 @@ class ColumnBlocks(Struct, frozen=True):
         return f"rows streamed over blocks of columns {self.columns}{threads}"
 
 
-class FoldColumns(Struct, frozen=True):
-    """Several short rows of `columns` as a long one, in vectors."""
-
-    columns: str
-
-    def __str__(self) -> str:
-        return f"several rows of columns {self.columns} folded into vectors"
-
-
 class WindowTile(Struct, frozen=True):
     """A tile of `n_rows` of `rows` by `vectors` of `columns`, which share what windows read.
 
@@ -127,28 +118,9 @@ class InnerLeaves(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-LeafPlan = (
-    Rows
-    | Terms
-    | Strips
-    | ColumnBlocks
-    | FoldColumns
-    | WindowTile
-    | RowBlocks
-    | PairRows
-    | InnerLeaves
-)
+LeafPlan = Rows | Terms | Strips | ColumnBlocks | WindowTile | RowBlocks | PairRows | InnerLeaves
 
 # ---- maps and short rows
-
-
-class FoldRows(Struct, frozen=True):
-    """Vectors that run on across short rows, which are the last loop but `columns`."""
-
-    columns: str
-
-    def __str__(self) -> str:
-        return f"vectors across short rows of {self.columns}"
 
 
 class Lanes(Struct, frozen=True):
@@ -206,7 +178,7 @@ class OneTerm(Struct, frozen=True):
         return "sums of one term as a map"
 
 
-RowPlan = FoldRows | Lanes | Interleave | SplitWindows | PermuteFactors | OneTerm
+RowPlan = Lanes | Interleave | SplitWindows | PermuteFactors | OneTerm
 
 # ---- contractions
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from tcsym.errors import OptionError
+from tcsym.mapping.plan import Directives
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.device.plan import DevicePlan, Steps
@@ -38,7 +39,7 @@ def unmet(
 
     nests: what each of them is offered; all of them, if it has_all.
     """
-    told = [] if _has(offered, options.plan) else [f"no nest {_told(options.plan, offered)}"]
+    told = [] if _has(offered, options.plan_name) else [f"no nest {_told(options.plan, offered)}"]
     for k, name, value in options.nests:
         if k >= len(nests) and has_all:
             told.append(f"there is no nest {k} for option `nests`, of {len(nests)} from 0 on")
@@ -64,7 +65,8 @@ def offered_in(choices: Iterable[Choice | Note]) -> Offered:
     """On a processor: of each nest, with what was taken without a choice."""
     found: dict[str, list[str]] = {}
     for choice in _all(choices):
-        taken = [type(x.plan).__name__ for x in choice.versions if isinstance(x, Taken)]
+        plans = [x.plan for x in choice.versions if isinstance(x, Taken)]
+        taken = [type(p).__name__ for p in plans if not isinstance(p, Directives)]
         names = [name for name, _ in choice.offered] or taken
         found.setdefault(choice.nest, []).extend(names)
     return found

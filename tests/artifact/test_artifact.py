@@ -213,8 +213,11 @@ def test_half_a_library_is_not_loaded(mlp: Path, tmp_path: Path) -> None:
 def test_other_folders_and_targets_are_refused(tmp_path: Path) -> None:
     kernel = tcsym.define(MLP)
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(OptionError, match="no artifact"):
-        kernel.export(tmp_path)
+    for place in (tmp_path, tmp_path / "mine.txt"):
+        with pytest.raises(OptionError, match="no artifact"):
+            kernel.export(place)
+    with pytest.raises(OptionError, match="mine.txt` is a file"):
+        kernel.export(tmp_path / "mine.txt" / "x")
     with pytest.raises(OptionError, match="no artifacts are made for target `cpu:sse9`"):
         kernel.export(tmp_path / "x", targets=["cpu:sse9"])
     with pytest.raises(OptionError, match="is no artifact"):

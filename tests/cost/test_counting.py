@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from tcsym.compiler import Lowering, analyse
-from tcsym.cost.counting import nanoseconds
+from tcsym.cost.counting import counted, nanoseconds
 from tcsym.cost.terms import of, prices_of
 from tcsym.index.columns import Column, Columns
 from tcsym.index.expr import Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
 from tcsym.index.values import evaluate
+from tcsym.ir.loops import Kernel
 from tcsym.options import Options
 from tcsym.target.names import resolve_target
 
@@ -21,13 +22,19 @@ MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 M, N = var("M"), var("N")
 
 
-def _estimated(text: str, options: Options | None = None, **sizes: Any) -> Any:
+TARGET = resolve_target("cpu:avx2")
+
+
+def _mapped(text: str, options: Options | None = None) -> Kernel:
     (program,) = analyse(text).values()
-    target = resolve_target("cpu:avx2")
     layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
-    stages = Lowering(program, target, options or Options(), {}, layouts, (), {})
-    kernel = stages.mapped(stages.scheduled()).kernel
-    return nanoseconds(kernel, target.machine, {n: np.array(v) for n, v in sizes.items()})
+    stages = Lowering(program, TARGET, options or Options(), {}, layouts, (), {})
+    return stages.mapped(stages.scheduled()).kernel
+
+
+def _estimated(text: str, options: Options | None = None, **sizes: Any) -> Any:
+    known = {n: np.array(v) for n, v in sizes.items()}
+    return nanoseconds(_mapped(text, options), TARGET.machine, known)
 
 
 @pytest.mark.parametrize(
@@ -81,3 +88,19 @@ def test_of_a_loop_at_a_position_one_iteration_runs() -> None:
     text = "def f(float(V,D) W, int32(N) I) -> (Y) { Y(n,d) = W(I(n),d) }"
     few, many = _estimated(text, V=[50, 5000], N=[40, 40], D=[64, 64])
     assert few == many
+
+
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        (  # vectors are divided by what lanes were reduced to: each row once, or in pairs
+            "def f(float(M,K) A) -> (S, Y) { S(m) +=! A(m,k)  Y(m,k) = A(m,k) / S(m) }",
+            1.0,
+        ),
+        ("def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }", 0.0),
+    ],
+)
+def test_rows_wait_for_reductions_that_vectors_need(text: str, each: float) -> None:
+    found = counted(_mapped(text), TARGET.machine, {"M": np.array([64]), "K": np.array([1000])})
+    assert of(found, "across")[0] > 0
+    assert 0.25 * 64 * each <= of(found, "stall")[0] <= 64 * each

@@ -60,8 +60,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "ALL_BUT": (1, 8),
     },
     "tile.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
-    "tile.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
-    "tile.fold_rows": {"LEAST_ROWS": (1, 64), "MOST_PERMUTED": (1, 6)},
     "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "tile.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},

@@ -10,7 +10,7 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Compare, IndexValue
 from tcsym.ir.loops import Kernel, Value
 from tcsym.ir.traverse import map_node, map_value
-from tcsym.ir.verify import InternalError, verify
+from tcsym.ir.verify import InternalError, verify_exact
 from tcsym.options import Options
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.storage.place_allocations import place_allocations
@@ -35,6 +35,6 @@ def narrowed(kernel: Kernel) -> Kernel:
 
 def test_a_guard_in_fewer_bits_than_its_proof_is_refused() -> None:
     kernel = place_allocations(schedule_program(analyse(TEXT)["w"], Options(), {}).kernel)
-    verify(kernel)
+    verify_exact(kernel, kernel)
     with pytest.raises(InternalError, match="may wrap"):
-        verify(narrowed(kernel))
+        verify_exact(kernel, narrowed(kernel))

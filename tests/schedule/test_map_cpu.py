@@ -91,7 +91,6 @@ def test_notes_say_what_was_chosen_and_why_not() -> None:
     ]
     notes = map_cpu(naive.column_sum(), AVX2, Options()).notes
     assert [x.partition(": ")[2] for x in notes] == [
-        "few columns: vectors of several rows of j",
         "blocks of columns j",
         "strips along j",
     ]

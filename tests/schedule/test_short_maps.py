@@ -20,7 +20,6 @@ def test_many_small_kronecker_products(target: str) -> None:
     kernel = tcsym.define(KRONECKER, target=target, strategy="symbolic").kron
     noted = kernel.explain("mapped")
     assert ("interleaved along n" in noted) == (target != "cpu:novector")
-    assert ("vectors across rows of l" in noted) == (target != "cpu:novector")
     rng = np.random.default_rng(2)
     for n in (1, 15, 16, 37):
         for i, j, k, m in ((2, 2, 2, 2), (3, 3, 3, 3), (1, 2, 5, 7), (2, 17, 3, 2), (1, 1, 1, 1)):

@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, iteration
-from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node, Verify, block
+from tcsym.ir.loops import THREADS, Allocate, Block, Kernel, Loop, Node, Verify, block
 from tcsym.ir.traverse import map_inner, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import chain_of, in_loops, loops_in, scatters
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
+from tcsym.schedule.storage.place_allocations import allocated_in
 from tcsym.target.machine import Machine
 
 MOST_LOOPS = 3
@@ -50,11 +51,12 @@ def coalesce_outermost(
 
 class _Loops(Struct, frozen=True):
     """Loops that become one, and what stands inside the first `outer` of them in front of others:
-    these run for each of the threads' parts, whatever loops follow."""
+    these run for each of the threads' parts, whatever loops follow. own: buffers placed there."""
 
     loops: tuple[Loop, ...]
     before: tuple[Node, ...] = ()
     outer: int = 0
+    own: tuple[str, ...] = ()
 
     def shared(self) -> frozenset[str]:
         """What is private to these loops is private to the new ones."""
@@ -96,7 +98,7 @@ class _Collapse(Struct, frozen=True):
         before, after = first - var(row) * n, end - var(row) * n
         lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
         inside = block(*nest.before, replace(inner, lower=lower, upper=upper))
-        node = _at_row(outer, var(row), inside)
+        node = _at_row(outer, var(row), Allocate(nest.own, inside) if nest.own else inside)
         rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
         count = ceildiv(total, size)
         return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
@@ -124,29 +126,35 @@ class _Collapse(Struct, frozen=True):
             if not _joins(loop, out):
                 return _Loops(tuple(out))
             out.append(loop)
-        if not out or not isinstance(out[-1].body, Block):
+        body = out[-1].body if out else None
+        own = body.buffers if isinstance(body, Allocate) else ()
+        body = body.body if isinstance(body, Allocate) else body
+        if not isinstance(body, Block):
             return _Loops(tuple(out))
-        *before, last = out[-1].body.body
+        *before, last = body.body
         around = frozenset(x.variable for x in out)
         if len(out) == self.most_loops or not isinstance(last, Loop) or not _joins(last, out):
             return _Loops(tuple(out))
         if (extent(last).as_int() or FEW_SHARED) < FEW_SHARED:
             return _Loops(tuple(out))
-        if not all(self._may_repeat(x, last, around) for x in before):
+        if not all(self._may_repeat(x, last, around, frozenset(own)) for x in before):
             return _Loops(tuple(out))
         outer = len(out)
         for loop in chain_of(last)[: self.most_loops - outer]:
             if not _joins(loop, out):
                 break
             out.append(loop)
-        return _Loops(tuple(out), tuple(before), outer)
+        return _Loops(tuple(out), tuple(before), outer, own)
 
-    def _may_repeat(self, node: Node, last: Loop, loops: frozenset[str]) -> bool:
+    def _may_repeat(
+        self, node: Node, last: Loop, loops: frozenset[str], own: frozenset[str]
+    ) -> bool:
         """Nothing is left of the node but what is private to the loops, nor does `last` change what
         it reads of the rest."""
         if any(isinstance(x, Verify) for x, _ in walk(node)):
             return False
-        shared = {b.name for b in self.kernel.buffers if not loops <= b.private}
+        own |= allocated_in(node)
+        shared = {b.name for b in self.kernel.buffers if not loops <= b.private} - own
         changed = {a.buffer for a in accesses(last) if a.written}
         return all(
             a.buffer not in (shared if a.written else shared & changed) for a in accesses(node)

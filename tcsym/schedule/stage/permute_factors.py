@@ -41,7 +41,7 @@ def permute_factors(
 ) -> Factors | None:
     """The map on copies; None if no operand is worth one.
 
-    always: however often they are used, and those of short rows' vectors too (`rows.fold_rows`).
+    always: however often they are used, and those that move along short rows, too.
     """
     chain = chain_of(find_loop(kernel.body, nest))
     found, pays = _across(kernel, chain, always), factors_pay(kernel, nest, always)

@@ -15,8 +15,6 @@ from tcsym.schedule.combine.rfactor_rows import rfactor_rows
 from tcsym.schedule.combine.separable_windows import separate_windows
 from tcsym.schedule.plan import (
     ColumnBlocks,
-    FoldColumns,
-    FoldRows,
     InnerLeaves,
     Interleave,
     Lanes,
@@ -34,8 +32,6 @@ from tcsym.schedule.plan import (
 )
 from tcsym.schedule.stage.permute_factors import permute_factors
 from tcsym.schedule.tile.column_blocks import schedule_column_blocks
-from tcsym.schedule.tile.fold_columns import schedule_folded_columns
-from tcsym.schedule.tile.fold_rows import schedule_folded_rows
 from tcsym.schedule.tile.interleave import schedule_interleave
 from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.share_loads import pair_rows, shared_rows, whole_chain, whole_vectors
@@ -45,7 +41,7 @@ from tcsym.schedule.tile.unroll_and_jam import schedule_row_blocks
 from tcsym.schedule.tile.window_schedule import schedule_window_tile
 from tcsym.schedule.version.choose import choose
 from tcsym.schedule.version.leaf_proposals import LEAF
-from tcsym.schedule.version.row_proposals import ROWS, folded_rows
+from tcsym.schedule.version.row_proposals import ROWS
 from tcsym.schedule.version.single_terms import as_map
 
 
@@ -70,8 +66,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
         case ColumnBlocks(columns, splits_rows):
             schedule = _shared_rows if splits_rows else _column_blocks
             return schedule(kernel, nest, columns, setting)
-        case FoldColumns(columns):
-            return schedule_folded_columns(kernel, columns, setting)
         case WindowTile():
             return schedule_window_tile(kernel, nest, plan, setting)
         case RowBlocks():
@@ -89,8 +83,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
 
 def apply_rows(plan: LeafPlan | RowPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     match plan:
-        case FoldRows():
-            return schedule_folded_rows(kernel, nest, setting)
         case Lanes():
             return schedule_lanes(kernel, nest, plan, setting)
         case Interleave():
@@ -182,4 +174,4 @@ def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         for x in copied.copies:
             kernel = schedule_rows(kernel, x, setting)
     plainly = _unrolled(setting, 1)  # which is less code
-    return choose(kernel, nest, plainly, (folded_rows, *LEAF), apply_rows)
+    return choose(kernel, nest, plainly, LEAF, apply_rows)

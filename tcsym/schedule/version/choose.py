@@ -95,7 +95,7 @@ class _Rest(Struct, Generic[P]):
     def take_all(self, proposals: Iterable[Proposal[P]]) -> bool:
         """Versions until nothing is left; False if something is. What was taken is recorded."""
         nest, given = self.nest, tuple(proposals)
-        self.wanted = self.setting.options.plan or (NONE if self.setting.tells_all else "")
+        self.wanted = self.setting.options.plan_name or (NONE if self.setting.tells_all else "")
         is_done = self._take_all(given)
         if self.wanted:  # not one of these: maybe of a nest inside
             self.wanted, self.is_listed = "", True

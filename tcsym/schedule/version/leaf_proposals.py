@@ -18,7 +18,6 @@ from tcsym.schedule.analysis.loops import find_loop, is_leaf, loops_around, oute
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.plan import (
     ColumnBlocks,
-    FoldColumns,
     InnerLeaves,
     LeafPlan,
     PairRows,
@@ -29,7 +28,6 @@ from tcsym.schedule.plan import (
     always,
 )
 from tcsym.schedule.tile.column_blocks import blocks_pay
-from tcsym.schedule.tile.fold_columns import folding_pays
 from tcsym.schedule.tile.share_loads import sharing
 from tcsym.schedule.tile.strip_schedule import gathered, strip_columns
 from tcsym.schedule.tile.unroll_and_jam import row_blocks
@@ -58,9 +56,6 @@ def _column_blocks(
     pays = None if own_rows else blocks_pay(kernel, columns, setting)
     if pays is None or in_context(kernel, pays) == FALSE:
         return
-    note = f"few columns: vectors of several rows of {columns}"
-    few = folding_pays(kernel, columns, setting)
-    yield Version(few, FoldColumns(columns), "before", note=note, keeps_rest=True)
     plan = ColumnBlocks(columns, not around)
     needs = gathered_rows(kernel, band_of(find_loop(kernel.body, columns)))
     yield Version(pays, plan, note=f"blocks of columns {columns}", needs=needs)

@@ -14,7 +14,6 @@ from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.separable import separable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.plan import (
-    FoldRows,
     Interleave,
     Lanes,
     LeafPlan,
@@ -23,7 +22,6 @@ from tcsym.schedule.plan import (
     Version,
     always,
 )
-from tcsym.schedule.tile.fold_rows import fold_rows
 from tcsym.schedule.tile.strip_schedule import strip_columns
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.leaf_proposals import LEAF
@@ -32,21 +30,13 @@ from tcsym.schedule.version.short_rows import in_lanes, short_versions
 FEW_POOLED = 3  # columns of windows done in two parts: more are quicker so
 
 
-def folded_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[FoldRows]]:
-    """Vectors across rows that lie one behind the other."""
-    folded = fold_rows(kernel, nest, setting)
-    if folded is not None:
-        yield folded
-
-
 def short_rows(
     kernel: Kernel, nest: str, setting: Setting
 ) -> Iterator[Version[Lanes | Interleave]]:
     """Another loop in the lanes."""
     columns = strip_columns(kernel, nest, setting)
     most = FEW_POOLED if separable(kernel, band_of(find_loop(kernel.body, nest))) else None
-    folded = fold_rows(kernel, nest, setting) is not None
-    yield from short_versions(kernel, nest, columns, setting, most, folded)
+    yield from short_versions(kernel, nest, columns, setting, most)
 
 
 def window_parts(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[SplitWindows]]:
@@ -67,7 +57,6 @@ def single_elements(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Ver
 
 
 ROWS: tuple[Proposal[RowPlan | LeafPlan], ...] = (
-    folded_rows,
     short_rows,
     window_parts,
     *LEAF,

@@ -96,12 +96,11 @@ def short_versions(
     columns: str | None,
     setting: Setting,
     most: int | None = None,
-    folded: bool = False,
 ) -> Iterator[Version[Lanes | Interleave]]:
     """Versions of the nest for short rows. `columns`: its lanes, if one loop.
 
     most: elements of a row that counts as short (interleaved, twice as many); None: as its
-    estimated time says. folded: another version has vectors across rows, if these are many.
+    estimated time says.
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
     body = band_of(find_loop(kernel.body, nest)).body
@@ -121,7 +120,7 @@ def short_versions(
             yield Version(few, found.plan(), "before", note=note, keeps_rest=True, needs=needs)
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
             break
-    for short in () if folded else choices:
+    for short in choices:
         yield from _single_row(kernel, nest, short, setting)
         yield _version_in_lanes(
             kernel, nest, short, setting, f"short rows: vectors along {short.columns}"

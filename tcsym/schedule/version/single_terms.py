@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contractions whose sums may have one term -> beside them, the map that they are then.
 
-`Z(a,b,c,d) += X(a,c,e) * Y(e,d,b)` with one e is an outer product. Its rows need no tile, and may
-lie one behind the other, so that vectors run on across them (`rows.fold_rows`). Products of two or
-three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
+`Z(a,b,c,d) += X(a,c,e) * Y(e,d,b)` with one e is an outer product. Its rows need no tile. Products
+of two or three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 """
 
 from __future__ import annotations
