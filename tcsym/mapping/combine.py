@@ -10,7 +10,7 @@ from math import prod
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Expr, Read
-from tcsym.index.expr import ZERO, Index, Min, floordiv, index, var
+from tcsym.index.expr import ZERO, Index, Min, floordiv, index, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
@@ -29,25 +29,16 @@ def combine(m: Mapping_, d: Combine) -> Mapping_:
 
 def _points(m: Mapping_, d: Combine) -> Mapping_:
     """Updates that the points of a loop do not move get parts, one for each point."""
-    points = [
-        x
-        for x, _ in walk(m.node)
-        if isinstance(x, Loop) and x.variable.startswith(f"{d.axis}.") and x.kind != "serial"
-    ]
-    outer = [
-        x
-        for x, around in walk(m.node)
-        if isinstance(x, Loop)
-        and x.variable.startswith(f"{d.axis}.")
-        and not any(y.variable.startswith(f"{d.axis}.") for y in around)
-    ]
+    made = [(x, y) for x, y in walk(m.node) if isinstance(x, Loop) and _is_part(x, d.axis)]
+    points = [x for x, _ in made if x.kind != "serial"]
+    outer = [x for x, around in made if not any(_is_part(y, d.axis) for y in around)]
     if len(outer) != 1 or not points:
         raise Refused(f"{d.axis} is not split")
     top, buffers = outer[0], dict(m.buffers)
     names = {x.variable for x in points}
     body: Node = top
     before, after = list[Node](), list[Node]()
-    made = list[str]()
+    parts = list[str]()
     for u in [x for x, _ in walk(top) if isinstance(x, Update)]:
         if names & frozenset[str]().union(*(s.variables() for s in u.subscripts)):
             continue
@@ -60,11 +51,17 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
         body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
         before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
         after.append(replace(u, value=_total(u, buffers[name], points)))
-        made.append(name)
+        parts.append(name)
     new = block(*before, body, *after)
-    for name in made:
+    for name in parts:
         new = allocated(name, new)
     return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
+
+
+def _is_part(x: Loop, axis: str) -> bool:
+    """One of the loops that a split made of the axis; others may have a number behind its name."""
+    name, dot, part = x.variable.rpartition(".")
+    return bool(dot) and name == axis and not part.isdigit()
 
 
 def _in(points: list[Loop], node: Node) -> Node:
@@ -183,8 +180,7 @@ def _total_of(outer: Loop, inner: Loop) -> Index:
     """Iterations of the inner loop in all of the outer one."""
     for atom, _ in inner.upper.terms:
         if isinstance(atom, Min):
-            (n,) = [a for a in atom.args if outer.variable not in a.variables()]
-            return n
+            return minimum(*(a for a in atom.args if outer.variable not in a.variables()))
     return substitute(inner.upper, {outer.variable: outer.upper - 1})
 
 

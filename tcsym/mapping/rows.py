@@ -24,6 +24,7 @@ from tcsym.target.machine import Machine
 
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
+PART = 8192  # rows of a column that are work for one thread
 TINY = 4  # elements of a row that are not worth to be turned; more where blocks have no masks
 
 
@@ -34,7 +35,7 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
         raise Refused("no vectors")
     if not nest.inner:
         yield from p.maps()
-    elif p.runs(nest.names[-1], p.summed):
+    elif p.are_columns:
         yield from p.columns()
     else:
         yield from p.rows()
@@ -50,9 +51,12 @@ class _Proposals(Struct, frozen=True, dict=True):
         """Statements in loops inside of the band."""
         return tuple(s for s in self.nest.statements if len(s.around) > len(self.nest.band))
 
-    def runs(self, v: str, statements: tuple[Statement, ...]) -> bool:
-        """What the loop moves it moves element by element."""
-        return not self.across(v, statements)
+    @property
+    def are_columns(self) -> bool:
+        """The innermost loop of the band moves terms of sums, all element by element."""
+        v = self.row.variable
+        moved = any(self.nest.moves(a, v) for s in self.summed for a in s.accesses[1:])
+        return moved and not self.across(v, self.summed)
 
     def across(self, v: str, statements: tuple[Statement, ...]) -> list[Access]:
         return [
@@ -125,13 +129,10 @@ class _Proposals(Struct, frozen=True, dict=True):
         if reason:
             raise Refused(reason)
         order = " ".join((*names[:-1], f"{v}.tile"))
-        parts = self._parts()
-        if parts is not None:
-            yield parts
+        yield from self._parts()
         text = f"split {v} tile reg:2 lane:{self.lanes} end=half; order {order}"
         yield "few columns", ge(2 * self.lanes, extent(self.row)), text
-        text = f"split {v} tile reg:{self._columns} lane:{self.lanes} end=half; order {order}"
-        yield "columns", TRUE, text
+        yield "columns", TRUE, self._columns_of(v, names[:-1])
 
     @property
     def _columns(self) -> int:
@@ -139,20 +140,33 @@ class _Proposals(Struct, frozen=True, dict=True):
         sums = {s.node.buffer for s in self.summed}
         return max(2, 8 // len(sums))
 
-    def _parts(self) -> Proposal | None:
-        """Sums of every so many rows, as all of these are one row in memory."""
+    def _parts(self) -> Iterator[Proposal]:
+        """Sums of every so many rows, as all of these are one row in memory; of long columns for
+        parts of them, which are work for threads."""
         nest, v = self.nest, self.row.variable
-        outer = {s.around[len(nest.band)].variable for s in self.summed}
-        if len(outer) != 1 or len(nest.inner) != 1:
-            return None
+        if len(nest.inner) != 1 or nest.inner[0].order != "reduction":
+            return
         (x,) = nest.inner
-        n, length = extent(self.row), extent(x)
+        n, length, k = extent(self.row), extent(x), x.variable
         used = [a for s in self.summed for a in s.accesses[1:]]
-        whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, x.variable, v, n) for a in used)
-        if not whole or x.order != "reduction" or (n.variables() | length.variables()) - nest.sizes:
-            return None
-        k = x.variable
-        text = "; ".join(
+        whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, k, v, n) for a in used)
+        if (n.variables() | length.variables()) - nest.sizes:
+            return
+        few = ge(4 * self.lanes, n)
+        part = f"split {k} part row:{PART}; combine {k}.part at {v}"
+        last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
+        long = ge(length, 2 * PART)
+        if whole:
+            rows = self._of_rows(f"{k}.row", f"{v}.parts")
+            yield "parts of few columns", all_of((few, long)), "; ".join((part, rows, last))
+        inner = self._columns_of(f"{v}.parts", (f"{k}.part",))
+        yield "parts of columns", long, "; ".join((part, inner, last))
+        if whole:
+            several = all_of((few, ge(length, 2 * FOLDED)))
+            yield "columns of several rows", several, self._of_rows(k, v)
+
+    def _of_rows(self, k: str, v: str) -> str:
+        return "; ".join(
             (
                 f"split {k} tile row:{FOLDED}",
                 f"combine {k}.row at {v}",
@@ -163,8 +177,10 @@ class _Proposals(Struct, frozen=True, dict=True):
                 f"order {v}.tile",
             )
         )
-        when = all_of((ge(4 * self.lanes, n), ge(length, 2 * FOLDED)))
-        return "columns of several rows", when, text
+
+    def _columns_of(self, v: str, outer: tuple[str, ...]) -> str:
+        order = " ".join((*outer, f"{v}.tile"))
+        return f"split {v} tile reg:{self._columns} lane:{self.lanes} end=half; order {order}"
 
     # ---- rows
 
