@@ -34,7 +34,7 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
     outer = [x for x, around in made if not any(_is_part(y, d.axis) for y in around)]
     if len(outer) != 1 or not points:
         raise Refused(f"{d.axis} is not split")
-    top, buffers = outer[0], dict(m.buffers)
+    top, buffers = _whole_sum(m.node, outer[0]), dict(m.buffers)
     names = {x.variable for x in points}
     body: Node = top
     before, after = list[Node](), list[Node]()
@@ -56,6 +56,16 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
     for name in parts:
         new = allocated(name, new)
     return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
+
+
+def _whole_sum(node: Node, loop: Loop) -> Loop:
+    """The outermost of the loops of a sum that are around nothing but this one."""
+    (around,) = [y for x, y in walk(node) if x is loop]
+    for x in reversed(around):
+        if x.body is not loop or x.order != "reduction":
+            break
+        loop = x
+    return loop
 
 
 def _is_part(x: Loop, axis: str) -> bool:

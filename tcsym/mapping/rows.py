@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from tcsym.index.expr import ONE, TRUE, all_of, ge
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop
+from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.proposal import lanes as lanes_of
+from tcsym.mapping.tree import variables_of
 from tcsym.target.machine import Machine
 
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
@@ -33,6 +34,7 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     p = _Proposals(nest, machine, lanes_of(nest, machine))
     if p.lanes == 1:
         raise Refused("no vectors")
+    p.check_terms()
     if not nest.inner:
         yield from p.maps()
     elif p.are_columns:
@@ -50,6 +52,20 @@ class _Proposals(Struct, frozen=True, dict=True):
     def summed(self) -> tuple[Statement, ...]:
         """Statements in loops inside of the band."""
         return tuple(s for s in self.nest.statements if len(s.around) > len(self.nest.band))
+
+    def check_terms(self) -> None:
+        """Each term of a sum is an element of its own, which no other needs: no window, no
+        product, whose plans share them."""
+        nest = self.nest
+        for s in self.summed:
+            around = {x.variable for x in s.around}
+            inner = around - {*nest.names}
+            for a in s.accesses:
+                if any(i.variables() & inner and i.variables() & {*nest.names} for i in a.subscripts):
+                    raise Refused(f"{a.buffer} is read in windows")
+            moving = [variables_of(a.subscripts) for a in s.accesses]
+            if isinstance(s.node, Update) and not any(around <= v for v in moving[1:]):
+                raise Refused(f"terms of {s.node.buffer} are needed for others, too")
 
     @property
     def are_columns(self) -> bool:
@@ -76,6 +92,9 @@ class _Proposals(Struct, frozen=True, dict=True):
     def maps(self) -> Iterator[Proposal]:
         """Vectors along the result; rows of few columns as one, with copies of what is no row."""
         v = self._along()
+        for a in (a for s in self.nest.statements for a in s.accesses[1:]):
+            if not self.nest.moves(a, v) and variables_of(a.subscripts) & {*self.nest.names}:
+                raise Refused(f"{a.buffer} moves with rows, which may be short")
         folded = self._folded(v)
         if folded is not None:
             yield folded
@@ -152,7 +171,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, k, v, n) for a in used)
         if (n.variables() | length.variables()) - nest.sizes:
             return
-        few = ge(4 * self.lanes, n)
+        few = ge(32 * self.lanes, n)
         part = f"split {k} part row:{PART}; combine {k}.part at {v}"
         last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
         long = ge(length, 2 * PART)
@@ -162,7 +181,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         inner = self._columns_of(f"{v}.parts", (f"{k}.part",))
         yield "parts of columns", long, "; ".join((part, inner, last))
         if whole:
-            several = all_of((few, ge(length, 2 * FOLDED)))
+            several = all_of((few, ge(length, 16 * FOLDED)))
             yield "columns of several rows", several, self._of_rows(k, v)
 
     def _of_rows(self, k: str, v: str) -> str:
