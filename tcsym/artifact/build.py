@@ -82,7 +82,9 @@ def _require_free(folder: Path) -> None:
     """An artifact may be written there, perhaps in place of one."""
     parent = next(x for x in folder.absolute().parents if x.exists())
     if not parent.is_dir():
-        raise OptionError(f"`{parent}` is a file", hint="an artifact is a folder: give another path")
+        raise OptionError(
+            f"`{parent}` is a file", hint="an artifact is a folder: give another path"
+        )
     is_artifact = (folder / MANIFEST).is_file()
     if folder.exists() and not is_artifact and not (folder.is_dir() and not any(folder.iterdir())):
         raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")

@@ -17,6 +17,7 @@ from tcsym.codegen.cpu.parallel import Tasks
 from tcsym.codegen.cpu.vector_memory import vector_memory
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
+from tcsym.codegen.scalar.choices import chosen
 from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.functions import define
@@ -221,7 +222,8 @@ def _has_tasks(kernel: Kernel) -> bool:
 
 
 def _bind_launched(context: Context) -> None:
-    """The number of threads; of arguments, addresses modulo a cache line's and finite values."""
+    """The number of threads; of arguments, addresses modulo a cache line's and finite values; what
+    is chosen by costs."""
     f = context.function
     several = _has_tasks(context.kernel)  # or else nothing runs on other threads
     context.variables[THREADS] = Bound(launch_field(context, "threads", "i64") if several else "1")
@@ -233,6 +235,8 @@ def _bind_launched(context: Context) -> None:
             context.variables[buffer.phase] = Bound(elements)
         if buffer.finite:
             context.variables[buffer.finite] = Bound(all_finite(context, buffer))
+    for variable, value in chosen(context).items():
+        context.variables[variable] = Bound(value)
 
 
 def _entry(module: Module, kernel: Kernel) -> None:

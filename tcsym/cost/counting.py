@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped loops, many choices of sizes -> how often a call executes instructions of each kind.
+"""Mapped loops -> how often a call executes instructions of each kind, as a program in its sizes.
 
 The loops that would run are walked, whatever plan made them: the version that a size takes, how
 often each loop runs, how full its last tile is, copies of operands. Of a loop whose body depends on
 its variable the first and the last iteration are looked at, which ends and borders make others, and
 three of those between: by Simpson's rule these are right where work grows as in triangles. What
 data decide is counted for both: the arms of a choice, and one step of a range.
+
+There is one walk. It writes a straight-line program of counts by kind, or, at prices, of
+nanoseconds; that is evaluated at many sizes at once, or compiled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from tcsym.cost.statements import Copies, Leaf, Machinery, is_copied
+from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
-from tcsym.index.columns import Column, Columns, Integers
 from tcsym.index.expr import condition_variables
+from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
     THREADS,
@@ -34,53 +39,61 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
-from tcsym.ir.traverse import walk
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
-_ZERO, _ONE = Column(np.zeros(1, np.int64)), Column(np.ones(1, np.int64))
+Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 
-def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Counts:
+def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Any]) -> Counts:
     """Rows of counts by `TERMS`, one for each choice of sizes, and of THREADS if these are not one;
     arrays of equal length, one a size. The work is that of all threads together.
     """
-    n = len(next(iter(sizes.values()))) if sizes else 1
-    known = {**dict.fromkeys(kernel.launched, _ZERO), THREADS: _ONE}
-    known |= {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
-    walker = _Walk(kernel, machine)
-    found = walker.closed(walker.node(kernel.body, Columns(known), None, ())) + counts(call=1)
-    return np.broadcast_to(found, (n, len(TERMS))).copy()
+    return _at(kernel, machine, sizes, lambda found: found, len(TERMS))
 
 
-def nanoseconds(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Counts:
+def nanoseconds(kernel: Kernel, machine: Machine, sizes: Mapping[str, Any]) -> Counts:
     """What a call takes at each choice of sizes by the machine's prices."""
-    return np.asarray(counted(kernel, machine, sizes) @ prices_of(machine))
+    return _at(kernel, machine, sizes, priced(machine), 1)[:, 0]
 
 
-def _all(trips: Integers, of: Callable[[Integers], Counts]) -> Counts:
-    """The sum of so many iterations, each of which may take another time."""
-    last = np.maximum(trips - 1, 0)
-    inner = np.maximum(trips - 2, 0)
-    second, before_last = np.minimum(1, last), np.maximum(trips - 2, 0)
-    middle = of(second) + 4 * of((second + before_last) // 2) + of(before_last)
-    ends = (trips > 0)[:, None] * of(np.zeros(1, np.int64)) + (trips > 1)[:, None] * of(last)
-    return np.asarray(ends + inner[:, None] * middle / 6)
+def priced(machine: Machine) -> Weigh:
+    prices = prices_of(machine)
+    return lambda counts: float(counts @ prices)
 
 
-class _Walk:
-    """Of one kernel. What equal values of its variables make of a node is computed once."""
+def _at(
+    kernel: Kernel, machine: Machine, sizes: Mapping[str, Any], weigh: Weigh, width: int
+) -> Numbers:
+    writer = Writer(sizes)
+    known = {v: writer.constant(0) for v in kernel.launched}
+    known |= {THREADS: writer.constant(1)} | writer.variables
+    walker = Walk(kernel, machine, writer, weigh)
+    total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
+    n = len(next(iter(sizes.values()))) if sizes else 1
+    return np.broadcast_to(writer.columns[total], (n, width)).copy()
 
-    def __init__(self, kernel: Kernel, machine: Machine) -> None:
+
+class Walk:
+    """Of one kernel. What equal parts for its variables make of a node is written once."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
         self.machinery = Machinery.of(kernel, machine)
+        self.writer, self.weigh = writer, weigh
         self.leaves: dict[tuple[object, ...], Leaf] = {}
         self.read: dict[int, frozenset[str]] = {}
-        self.known: dict[tuple[object, ...], Counts | Leaf] = {}
-        self.columns: dict[bytes, Column] = {}
+        self.names: dict[int, tuple[str, ...]] = {}
+        self.copied: dict[int, bool] = {}
+        self.known: dict[tuple[object, ...], int | Leaf] = {}
+        self.together: dict[tuple[int, ...], Leaf] = {}
+        self.costs: dict[tuple[int, float], tuple[Leaf, int]] = {}
+
+    def walked(self, n: Node, known: Mapping[str, int]) -> int:
+        return self.closed(self.node(n, Written(self.writer, known), None, ()))
 
     def node(
-        self, n: Node, values: Columns, loop: str | None, tile: tuple[Copies, ...]
-    ) -> Counts | Leaf:
+        self, n: Node, values: Written, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int | Leaf:
         """A leaf if there is no loop and nothing to choose."""
         match n:
             case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
@@ -88,81 +101,145 @@ class _Walk:
                 if place not in self.leaves:
                     self.leaves[place] = self.machinery.leaf(n, loop, tile)
                 return self.leaves[place]
-            case Loop() | Branch():
-                key = (id(n), loop, tile, *values.of_names(self._read(n)))
+            case Loop() | Branch() | Block():
+                key = (id(n), loop, tile, *values.parts_of(self._names(n)))
                 if key not in self.known:
-                    self.known[key] = (
-                        self._loop(n, values, loop, tile)
-                        if isinstance(n, Loop)
-                        else self._branch(n, values, loop, tile)
-                    )
+                    self.known[key] = self._found(n, values, loop, tile)
                 return self.known[key]
-            case Block(body):
-                return self._block([self.node(x, values, loop, tile) for x in body])
             case Allocate(_, body):
                 return self.node(body, values, loop, tile)
         raise not_on_a_cpu(n)
 
-    def closed(self, x: Counts | Leaf) -> Counts:
-        return x.once() if isinstance(x, Leaf) else x
+    def _found(
+        self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int | Leaf:
+        match n:
+            case Loop():
+                return self._loop(n, values, loop, tile)
+            case Branch():
+                return self._branch(n, values, loop, tile)
+            case Block(body):
+                return self._block([self.node(x, values, loop, tile) for x in body])
 
-    def _block(self, parts: list[Counts | Leaf]) -> Counts | Leaf:
-        leaf = Leaf.together(x for x in parts if isinstance(x, Leaf))
+    def weighed(self, found: Counts) -> int:
+        return self.writer.constant(self.weigh(found))
+
+    def closed(self, x: int | Leaf) -> int:
+        return self._of_leaf(x, 0) if isinstance(x, Leaf) else x
+
+    def _of_leaf(self, leaf: Leaf, step: float) -> int:
+        """An iteration with a part of a step, or all of it where there is no loop."""
+        key = id(leaf), step
+        if key not in self.costs:
+            found = leaf.iteration() + counts(step=step) if step else leaf.once()
+            self.costs[key] = leaf, self.weighed(found)
+        return self.costs[key][1]
+
+    def _block(self, parts: list[int | Leaf]) -> int | Leaf:
+        leaves = [x for x in parts if isinstance(x, Leaf)]
         loops = [x for x in parts if not isinstance(x, Leaf)]
-        return sum(loops, leaf.once()) if loops else leaf
+        key = tuple(map(id, leaves))
+        if key not in self.together:
+            self.together[key] = leaves[0] if len(leaves) == 1 else Leaf.together(leaves)
+        leaf = self.together[key]
+        return reduce(self.writer.add, loops, self.closed(leaf)) if loops else leaf
 
     def _loop(
-        self, n: Loop, values: Columns, loop: str | None, tile: tuple[Copies, ...]
-    ) -> Counts | Leaf:
-        if n.kind in ("vector", "unrolled") and is_copied(n):
-            lane = values.with_variable(n.variable, _ZERO)
+        self, n: Loop, values: Written, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int | Leaf:
+        w = self.writer
+        if n.kind in ("vector", "unrolled") and self._is_copied(n):
+            lane = values.with_variable(n.variable, w.constant(0))
             return self.node(n.body, lane, loop, (*tile, Copies.of(n)))
         is_found = n.value is not None or n.at is not None
-        start = _ZERO if is_found else values.of(n.lower)
-        trips = np.ones(1, np.int64)
+        start = w.constant(0) if is_found else values.index(n.lower)
+        trips = w.constant(1)
         if not is_found:
-            trips = np.maximum(values.of(n.upper).array - start.array, 0)
-        step, times = counts(step=1 / max(1, n.unroll)), trips[:, None]
-        before = _LAUNCH if n.kind == "parallel" else _ENTRY
+            trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
+        step = 1 / max(1, n.unroll)
+        before = self.weighed(_LAUNCH if n.kind == "parallel" else _ENTRY)
 
-        def body(iteration: Integers) -> Counts | Leaf:
-            at = self._column(start.array + iteration)
+        def body(iteration: int) -> int | Leaf:
+            at = w.add(start, iteration)
             return self.node(n.body, values.with_variable(n.variable, at), n.variable, ())
 
-        first = body(np.zeros(1, np.int64))
+        first = body(w.constant(0))
         if isinstance(first, Leaf):
-            total = times * (first.iteration() + step) + before + (times > 0) * first.before
+            each = w.multiply(trips, self._of_leaf(first, step))
+            once = w.multiply(self._some(trips), self.weighed(first.before))
+            total = w.add(w.add(each, before), once)
         elif n.variable not in self._read(n.body):
-            total = times * (first + step) + before
+            total = w.add(w.multiply(trips, w.add(first, self.weighed(counts(step=step)))), before)
         else:
-            total = times * step + before + _all(trips, lambda i: self.closed(body(i)))
-        return np.asarray(total * prod(x.count for x in tile))
+            each = w.multiply(trips, self.weighed(counts(step=step)))
+            total = w.add(w.add(each, before), self._all(trips, lambda i: self.closed(body(i))))
+        return w.multiply(total, w.constant(prod(x.count for x in tile)))
+
+    def _all(self, trips: int, of: Callable[[int], int]) -> int:
+        """The sum of so many iterations, each of which may take another time.
+
+        With two there is nothing between, where it counts nothing which is looked at: the first.
+        """
+        w = self.writer
+        one = w.constant(1)
+        last = w.greatest(w.less(trips, one), w.constant(0))
+        inner = w.greatest(w.less(trips, w.constant(2)), w.constant(0))
+        middle = of(w.quotient(last, w.constant(2)))
+        second, before_last = of(w.least(one, inner)), of(inner)
+        ends = w.multiply(self._some(trips), of(w.constant(0)))
+        ends = w.add(ends, w.multiply(self._some(last), of(last)))
+        between = w.add(w.add(second, before_last), w.multiply(w.constant(4), middle))
+        return w.add(ends, w.multiply(w.multiply(inner, w.constant(1 / 6)), between))
+
+    def _some(self, trips: int) -> int:
+        """1 if there is an iteration."""
+        return self.writer.least(trips, self.writer.constant(1))
 
     def _branch(
-        self, n: Branch, values: Columns, loop: str | None, tile: tuple[Copies, ...]
-    ) -> Counts | Leaf:
-        then = self.node(n.then, values, loop, tile)
-        empty = Leaf.together(())
-        orelse = empty if n.orelse is None else self.node(n.orelse, values, loop, tile)
-        if values.know(condition_variables(n.condition)):
-            holds = values.holds(n.condition)[:, None]
-            return np.where(holds, self.closed(then), self.closed(orelse)) + _BRANCH
+        self, n: Branch, values: Written, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int | Leaf:
+        w = self.writer
+        known = values.know(condition_variables(n.condition))
+        truth = values.condition(n.condition) if known else None
+        taken = None if truth is None else w.value(truth)
+        arms = (n.then, n.orelse)
+        then, orelse = (
+            EMPTY if x is None or taken == 1 - which else self.node(x, values, loop, tile)
+            for x, which in zip(arms, (1, 0), strict=True)
+        )
+        if truth is not None:
+            cost = w.choose(truth, self.closed(then), self.closed(orelse))
+            return w.add(cost, self.weighed(_BRANCH))
         if isinstance(then, Leaf) and isinstance(orelse, Leaf):
             return Leaf.together((then, orelse, Leaf(_BRANCH, counts())))
-        return self.closed(then) + self.closed(orelse) + _BRANCH
-
-    def _column(self, values: Integers) -> Column:
-        """The same object for equal values, so that what they make is found again."""
-        return self.columns.setdefault(values.tobytes(), Column(values))
+        return w.add(w.add(self.closed(then), self.closed(orelse)), self.weighed(_BRANCH))
 
     def _read(self, n: Node) -> frozenset[str]:
         """Variables on which it depends how long it takes."""
-        if id(n) not in self.read:
-            found = frozenset[str]()
-            for x, _ in walk(n):
-                if isinstance(x, Loop):
-                    found |= x.lower.variables() | x.upper.variables()
-                elif isinstance(x, Branch):
-                    found |= condition_variables(x.condition)
+        found = self.read.get(id(n))
+        if found is None:
+            match n:
+                case Loop():
+                    found = n.lower.variables() | n.upper.variables() | self._read(n.body)
+                case Branch(condition, then, orelse):
+                    found = condition_variables(condition) | self._read(then)
+                    found |= frozenset() if orelse is None else self._read(orelse)
+                case Block(body):
+                    found = frozenset[str]().union(*map(self._read, body))
+                case Allocate(_, body):
+                    found = self._read(body)
+                case _:
+                    found = frozenset()
             self.read[id(n)] = found
-        return self.read[id(n)]
+        return found
+
+    def _names(self, n: Node) -> tuple[str, ...]:
+        found = self.names.get(id(n))
+        if found is None:
+            found = self.names[id(n)] = tuple(sorted(self._read(n)))
+        return found
+
+    def _is_copied(self, n: Loop) -> bool:
+        if id(n) not in self.copied:
+            self.copied[id(n)] = is_copied(n)
+        return self.copied[id(n)]

@@ -75,7 +75,7 @@ _WIDE = {  # vectors of 512 bits
     "scatter": 0.292,
     "across": 0.5,
     "stall": 0.5,
-    "trans": 0.0317,
+    "trans": 0.05,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.3,

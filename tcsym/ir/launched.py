@@ -33,7 +33,19 @@ from tcsym.ir.views import body_sizes
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     """The outermost loops to launch that a call may come to; `sizes`: those the kernel is given."""
-    yield from _Given(body_sizes(kernel, sizes), {}).launched(kernel.body)
+    values = body_sizes(kernel, sizes)
+    values = {**values, **chosen(kernel, values)}
+    yield from _Given(values, {}).launched(kernel.body)
+
+
+def chosen(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
+    """What a launch chooses by these sizes of the body, as far as they tell."""
+    found = dict[str, int]()
+    for c in kernel.choices:
+        if values.keys() >= {*c.costs.variables}:
+            costs = [float(x[0, 0]) for x in c.costs.evaluate(values)]
+            found[c.variable] = costs.index(min(costs))
+    return found
 
 
 class _Given(Struct, frozen=True):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Compare, Expr, Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, index
+from tcsym.index.straight_line import StraightLine
 from tcsym.ir.device import OnDevice
 from tcsym.sizes.context import Context
 from tcsym.types import DType
@@ -287,6 +288,18 @@ class View(Struct, frozen=True):
     groups: tuple[tuple[str, ...], ...]
 
 
+class Choice(Struct, frozen=True):
+    """A variable of which a launch gives the value, 0 <= it < `versions`: a kernel does the same
+    whichever it is. It is the one of the least cost, by `costs` of the body's sizes and THREADS."""
+
+    variable: str
+    costs: StraightLine
+
+    @property
+    def versions(self) -> int:
+        return len(self.costs.results)
+
+
 class Kernel(Struct, frozen=True, dict=True):
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
@@ -294,7 +307,8 @@ class Kernel(Struct, frozen=True, dict=True):
     which it returns at once and says so, as another kernel has code for them. `narrow`: numbers in
     a device's grids have 32 bits, which hold all but what is left out. `constants`: arguments that
     are the same for many calls. `held`: further arguments behind the others, which a run with
-    BINDING (then a size, the last) 1 makes of the constants, and one with 0 reads.
+    BINDING (then a size, the last) 1 makes of the constants, and one with 0 reads. `choices`: what
+    a launch chooses.
     """
 
     name: str
@@ -308,11 +322,13 @@ class Kernel(Struct, frozen=True, dict=True):
     narrow: bool = False
     constants: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
     @property
     def launched(self) -> tuple[str, ...]:
-        """Variables beside the sizes that a launch knows: of arguments, and its threads."""
-        return (THREADS, *(v for b in self.buffers for v in (b.phase, b.finite) if v))
+        """Variables beside the sizes that a launch knows: of arguments, threads, choices."""
+        of_arguments = (v for b in self.buffers for v in (b.phase, b.finite) if v)
+        return (THREADS, *of_arguments, *(c.variable for c in self.choices))
 
     def buffer(self, name: str) -> Buffer:
         return self._named()[name]

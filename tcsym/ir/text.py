@@ -82,6 +82,10 @@ def kernel_text(kernel: Kernel) -> str:
         lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
     if kernel.left_out != FALSE:
         lines.append(f"  left to another: {condition_text(kernel.left_out)}")
+    for c in kernel.choices:
+        of = ", ".join(c.costs.variables) or "no size"
+        by = f"costs by {of} in {len(c.costs.steps)} steps"
+        lines.append(f"  {c.variable} in 0:{c.versions}  {by}")
     lines += LoopText().lines(kernel.body, 0)
     return "\n".join(lines) + "\n"
 

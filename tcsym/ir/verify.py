@@ -32,6 +32,7 @@ from tcsym.ir.device import (
     OnDevice,
 )
 from tcsym.ir.loops import (
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -186,6 +187,7 @@ def verify(
         _verify_buffer(kernel, b, sizes)
     known = sizes | set(kernel.launched)
     _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
+    _verify_choices(kernel)
     seen: set[str] = set(known)
     visible, private = frozenset(kernel.arguments), _private(kernel)
     ranges = {**dict.fromkeys(sizes, Interval(0)), **ranges_of(kernel.context)}
@@ -194,6 +196,14 @@ def verify(
     _verify_node(kernel.body, scope, seen)
     if kind == "device" and checks_threads:
         _verify_device(kernel, proves_races)
+
+
+def _verify_choices(kernel: Kernel) -> None:
+    known = {*kernel.sizes, THREADS}
+    for c in kernel.choices:
+        _require(c.versions > 0, kernel.name, f"{c.variable}: nothing to choose from")
+        unknown = ", ".join(sorted({*c.costs.variables} - known))
+        _require(not unknown, kernel.name, f"{c.variable}: no launch knows {unknown}")
 
 
 def _private(kernel: Kernel) -> dict[str, frozenset[str]]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import TRUE
-from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Node
+from tcsym.cost.choosing import Counting
+from tcsym.index.expr import TRUE, all_of, eq, var
+from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
@@ -29,6 +30,42 @@ def map_nest(
     """
     shared = _shared(kernel, nest)
     trees = [_tree(nest.with_sizes(v.facts), v, shared, machine) for v in versions]
+    return _in_place(kernel, nest, versions, trees, names)
+
+
+def map_nest_by_cost(
+    kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
+) -> tuple[Kernel, Sequence[Version]]:
+    """The same with those versions that are worth making; the cost chooses among them at the sizes
+    of a call. And these, with conditions on what is chosen."""
+    shared, counting = _shared(kernel, nest), Counting(kernel, machine)
+    trees = [_tree(nest.with_sizes(v.facts), v, shared, machine) for v in versions]
+    parts = list[int]()
+    for v, m in zip(versions, trees, strict=True):
+        among = replace(kernel, buffers=tuple(m.buffers.values()))
+        parts.append(counting.cost(among, m.node, nest.around, v.needs))
+    kept = counting.worth_making(parts, [not v.facts for v in versions])
+    kept = sorted(kept, key=lambda k: (not versions[k].facts, k))  # the last one can always be
+    variable = names.fresh("plan")
+    conditions = [
+        all_of((eq(var(variable), n), versions[k].needs)) if n < len(kept) - 1 else TRUE
+        for n, k in enumerate(kept)
+    ]
+    taken = [replace(versions[k], when=c) for k, c in zip(kept, conditions, strict=True)]
+    kernel = _in_place(kernel, nest, taken, [trees[k] for k in kept], names)
+    if len(kept) == 1:
+        return kernel, taken
+    costs = counting.writer.written([parts[k] for k in kept])
+    return replace(kernel, choices=(*kernel.choices, Choice(variable, costs))), taken
+
+
+def _in_place(
+    kernel: Kernel,
+    nest: Nest,
+    versions: Sequence[Version],
+    trees: Sequence[Mapping_],
+    names: Names,
+) -> Kernel:
     made = list[Buffer]()
     node: Node | None = None
     for v, m in zip(reversed(versions), reversed(trees), strict=True):

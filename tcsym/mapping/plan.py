@@ -20,7 +20,18 @@ from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct
 
-from tcsym.index.expr import Condition, Index, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.expr import (
+    Condition,
+    Index,
+    all_of,
+    eq,
+    floordiv,
+    index,
+    maximum,
+    minimum,
+    mod,
+    var,
+)
 
 End = Literal["mask", "half", "overlap", "peel"]
 As = Literal["plain", "turned"]
@@ -104,6 +115,11 @@ class Version(Struct, frozen=True):
     plan: Plan
     facts: Mapping[str, int] = {}
     is_seldom: bool = False
+
+    @property
+    def needs(self) -> Condition:
+        """Where it may run: any plan is right at all sizes but for its facts."""
+        return all_of(eq(var(v), n) for v, n in self.facts.items())
 
 
 # ---- text

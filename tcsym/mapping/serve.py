@@ -11,7 +11,7 @@ from tcsym.errors import OptionError
 from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
-from tcsym.mapping.map_cpu import map_nest
+from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse, family
 from tcsym.mapping.plan import Directives, Refused, Version, parse
 from tcsym.options import NEST_FIELDS, Options
@@ -20,6 +20,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
+BY_COST = frozenset(("contractions", "rows"))  # of these, the cost chooses versions
 SWITCHED: frozenset[str] = frozenset({"rows"})  # families that are mapped by directives
 
 
@@ -77,7 +78,18 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     reason = _reason(nest, kernel, setting.options)
     if reason:
         raise Refused(reason)
-    return _mapped(kernel, nest, setting, _reached(kernel, versions(nest, setting.machine)))
+    found = versions(nest, setting.machine)
+    if family(nest) in BY_COST:
+        return _chosen(kernel, nest, setting, found)
+    return _mapped(kernel, nest, setting, _reached(kernel, found))
+
+
+def _chosen(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:
+    able = [v for v in found if in_context(kernel, v.needs) != FALSE]
+    kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names)
+    taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
+    setting.record.append(Choice(nest.top.variable, tuple(taken)))
+    return kernel
 
 
 def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:

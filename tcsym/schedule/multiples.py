@@ -33,6 +33,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.straight_line import of_multiples
 from tcsym.index.values import map_condition, substitute
 from tcsym.ir.loops import Buffer, Kernel
 from tcsym.ir.traverse import map_node
@@ -59,7 +60,8 @@ def in_sizes(kernel: Kernel, original: Kernel) -> Kernel:
     if not steps:
         return kernel
     changed = _rewritten(kernel, _Restore(steps).index)
-    return replace(changed, sizes=original.sizes, context=original.context)
+    choices = tuple(replace(c, costs=of_multiples(c.costs, steps)) for c in kernel.choices)
+    return replace(changed, sizes=original.sizes, context=original.context, choices=choices)
 
 
 def condition_in_sizes(condition: Condition, original: Kernel) -> Condition:

@@ -11,8 +11,8 @@ import pytest
 from tcsym.compiler import Lowering, analyse
 from tcsym.cost.counting import counted, nanoseconds
 from tcsym.cost.terms import of, prices_of
-from tcsym.index.columns import Column, Columns
 from tcsym.index.expr import Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
+from tcsym.index.straight_line import Writer, Written
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
@@ -51,11 +51,16 @@ def _estimated(text: str, options: Options | None = None, **sizes: Any) -> Any:
         minimum(6, M - 6 * floordiv(N, 6)),
     ],
 )
-def test_arrays_are_as_integers(e: Index) -> None:
+def test_programs_are_as_integers(e: Index) -> None:
     m, n = (x.ravel() for x in np.meshgrid(np.arange(9), np.arange(9)))
-    found = Columns({"M": Column(m), "N": Column(n)}).of(e).array
+    writer = Writer({"M": m, "N": n})
+    part = Written(writer, writer.variables).index(e)
     expected = [evaluate(e, {"M": int(a), "N": int(b)}) for a, b in zip(m, n)]
-    np.testing.assert_array_equal(np.broadcast_to(found, m.shape), expected)
+    np.testing.assert_array_equal(writer.columns[part][:, 0], expected)
+    m, n = m + 13, 2 * n + 40  # others than it was written by
+    (found,) = writer.written([part]).evaluate({"M": m, "N": n})
+    expected = [evaluate(e, {"M": int(a), "N": int(b)}) for a, b in zip(m, n)]
+    np.testing.assert_array_equal(found[:, 0], expected)
 
 
 def test_time_grows_with_the_work() -> None:

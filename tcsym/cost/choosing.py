@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which versions of a nest are worth making, and what each costs at the sizes of a call.
+
+Sizes are sampled as calls may have them: each log-uniform in the kernel's context, or small; no
+argument empty; not too many points. At the samples the costs of all versions are counted; kept are
+those without which calls would take longer in the geometric mean.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tcsym.cost.counting import Walk, priced
+from tcsym.cost.terms import counts
+from tcsym.index.expr import Condition
+from tcsym.index.straight_line import Numbers, Writer, Written
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import THREADS, Kernel, Node
+from tcsym.sizes.context import Known
+from tcsym.target.machine import Machine
+
+SAMPLES = 192
+GAIN = 0.003  # of the time in the mean: what a version must save to be kept
+MOST_VERSIONS = 6
+_DRAWS = 8 * SAMPLES
+_LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
+_MOST_POINTS = 29.0  # as a logarithm to base 2
+
+
+class Counting:
+    """Costs of trees among buffers of a kernel, at samples of its sizes."""
+
+    def __init__(self, kernel: Kernel, machine: Machine) -> None:
+        self.writer = Writer(samples(kernel))
+        self._machine, self._weigh = machine, priced(machine)
+        self._known = {v: self.writer.constant(0) for v in kernel.launched}
+        self._known |= {THREADS: self.writer.constant(1)} | self.writer.variables
+
+    def cost(self, kernel: Kernel, tree: Node, others: Iterable[str], where: Condition) -> int:
+        """Of a call of the tree alone, if the condition holds. others: loops that are around."""
+        w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
+        walker = Walk(kernel, self._machine, w, self._weigh)
+        total = w.add(walker.walked(tree, known), walker.weighed(counts(call=1)))
+        return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
+
+    def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
+        """Numbers of the versions to keep, by what each has saved when it was taken; the first is
+        one that always can be."""
+        columns = [np.broadcast_to(self.writer.columns[x][:, 0], (SAMPLES,)) for x in costs]
+        least: Numbers = np.minimum.reduce(columns)
+        kept, known = list[int](), np.full(SAMPLES, math.inf)
+        while len(kept) < MOST_VERSIONS:
+            able = [k for k in range(len(costs)) if k not in kept and (kept or always[k])]
+            if not able:
+                break
+            lost = [float(np.log(np.minimum(known, columns[k]) / least).mean()) for k in able]
+            best = min(range(len(able)), key=lambda k: lost[k])
+            if kept and float(np.log(known / least).mean()) - lost[best] < GAIN:
+                break
+            kept.append(able[best])
+            known = np.minimum(known, columns[able[best]])
+        return kept
+
+
+def samples(kernel: Kernel) -> dict[str, Numbers]:
+    """The same for equal sizes, contexts and shapes of arguments."""
+    draw, context = random.Random(0), {k.name: k for k in kernel.context}
+    known = [context.get(name, Known(name, 1, None)) for name in kernel.sizes]
+    shapes = [kernel.buffer(name).shape for name in kernel.arguments]
+    extents = {e for shape in shapes for e in shape if not e.is_constant}
+    rows = list[dict[str, int]]()
+    for n in range(_DRAWS):
+        row = _drawn(known, draw)
+        is_last = n >= _DRAWS - SAMPLES + len(rows)  # enough, whatever they are
+        if is_last or all(evaluate(e, row) > 0 for e in extents):
+            rows.append(row)
+        if len(rows) == SAMPLES:
+            break
+    return {name: np.array([r[name] for r in rows], np.float64) for name in kernel.sizes}
+
+
+def _drawn(known: Sequence[Known], draw: random.Random) -> dict[str, int]:
+    logs = [_logarithm(k, draw) for k in known]
+    most = draw.uniform(_MOST_POINTS / 2, _MOST_POINTS)
+    scale = min(1.0, most / max(1.0, sum(logs)))
+    found: Mapping[str, int] = {k.name: _clipped(k, 2 ** (x * scale)) for k, x in zip(known, logs)}
+    return dict(found)
+
+
+def _logarithm(k: Known, draw: random.Random) -> float:
+    low = max(1, k.low)
+    high = max(low, min(k.high or math.inf, max(_LARGEST, 16 * low)))
+    if draw.random() < _SELDOM:
+        high = min(high, low + _SMALL - 1)
+    return draw.uniform(math.log2(low), math.log2(high + 1))
+
+
+def _clipped(k: Known, value: float) -> int:
+    low, high = max(1, k.low), math.inf if k.high is None else k.high
+    found = int(max(low, min(high, value)))
+    return max(k.step, found // k.step * k.step)
