@@ -15,7 +15,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.mapping.contractions import Contractions
-from tcsym.mapping.nest import Nest, contraction
+from tcsym.mapping.nest import Nest, contraction, family
 from tcsym.mapping.plan import Version, parse
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
@@ -30,9 +30,9 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     for facts in (*_windows(nest), dict[str, int]()):
         known = all_of(eq(var(v), n) for v, n in facts.items())
         for name, when, text in _proposals(nest.with_sizes(facts), machine):
-            out.append(Version(name, all_of((known, when)), parse(text), facts))
-            if when == TRUE:
-                break
+            bounds = when if family(nest) == "rows" else TRUE
+            fits = all_of((known, when))
+            out.append(Version(name, fits, parse(text), facts, bounds=bounds))
     return tuple(out)
 
 

@@ -101,7 +101,6 @@ def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
     return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
 
 
-
 # ---- parts for iterations
 
 

@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from tcsym.cost.choosing import Counting
-from tcsym.index.expr import TRUE, all_of, eq, var
+from tcsym.index.expr import (
+    TRUE,
+    All,
+    Atom,
+    Condition,
+    Index,
+    NonNegative,
+    all_of,
+    eq,
+    minimum,
+    of_atom,
+    var,
+)
+from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
@@ -44,8 +57,9 @@ def map_nest_by_cost(
     for v, m in zip(versions, trees, strict=True):
         among = replace(kernel, buffers=tuple(m.buffers.values()))
         parts.append(counting.cost(among, m.node, nest.around, v.needs))
-    kept = counting.worth_making(parts, [not v.facts for v in versions])
-    kept = sorted(kept, key=lambda k: (not versions[k].facts, k))  # the last one can always be
+    always = [v.needs == TRUE for v in versions]
+    kept = counting.worth_making(parts, always)
+    kept = sorted(kept, key=lambda k: (always[k], k))  # the last one can always be
     variable = names.fresh("plan")
     conditions = [
         all_of((eq(var(variable), n), versions[k].needs)) if n < len(kept) - 1 else TRUE
@@ -81,7 +95,26 @@ def _in_place(
 
 def _tree(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
-    return apply(own(start, nest, shared), v.plan)
+    m = apply(own(start, nest, shared), v.plan)
+    most = dict(_bounds(v.bounds))
+    made = {n: _bounded(b, most) for n, b in m.buffers.items() if n not in nest.buffers}
+    return replace(m, buffers={**m.buffers, **made})
+
+
+def _bounds(c: Condition) -> Iterator[tuple[Atom, int]]:
+    """What a condition says to be no more than a number."""
+    for x in c.conditions if isinstance(c, All) else (c,):
+        if isinstance(x, NonNegative) and len(x.index.terms) == 1 and x.index.terms[0][1] == -1:
+            yield x.index.terms[0][0], x.index.constant
+
+
+def _bounded(b: Buffer, most: Mapping[Atom, int]) -> Buffer:
+    """The buffer of a tree that runs within these bounds only."""
+
+    def one(a: Atom) -> Index | None:
+        return minimum(of_atom(a), most[a]) if a in most else None
+
+    return replace(b, shape=tuple(map_atoms(e, one) for e in b.shape))
 
 
 def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:

@@ -21,6 +21,7 @@ from typing import Literal, TypeVar, get_args
 from msgspec import Struct
 
 from tcsym.index.expr import (
+    TRUE,
     Condition,
     Index,
     all_of,
@@ -107,7 +108,8 @@ class Version(Struct, frozen=True):
     """A plan and the sizes for which it is meant, if no version before it is.
 
     facts: sizes that are numbers then: the plan is of the nest with these in it. is_seldom: few
-    calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
+    calls have such sizes, for which another kernel may serve (`Kernel.left_out`). bounds: sizes
+    beyond which its copies would be too large.
     """
 
     name: str
@@ -115,11 +117,12 @@ class Version(Struct, frozen=True):
     plan: Plan
     facts: Mapping[str, int] = {}
     is_seldom: bool = False
+    bounds: Condition = TRUE
 
     @property
     def needs(self) -> Condition:
-        """Where it may run: any plan is right at all sizes but for its facts."""
-        return all_of(eq(var(v), n) for v, n in self.facts.items())
+        """Where it may run: any plan is right at all sizes but for its facts and copies."""
+        return all_of((*(eq(var(v), n) for v, n in self.facts.items()), self.bounds))
 
 
 # ---- text

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, all_of, ge
+from tcsym.index.expr import ONE, TRUE, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
@@ -26,7 +26,7 @@ from tcsym.target.machine import Machine
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
 PART = 8192  # rows of a column that are work for one thread
-TINY = 4  # elements of a row that are not worth to be turned; more where blocks have no masks
+SHORT = 64  # elements of rows that are copied
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
@@ -60,8 +60,12 @@ class _Proposals(Struct, frozen=True, dict=True):
         for s in self.summed:
             around = {x.variable for x in s.around}
             inner = around - {*nest.names}
+            ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
+            around -= frozenset[str]().union(*ranges)
             for a in s.accesses:
-                if any(i.variables() & inner and i.variables() & {*nest.names} for i in a.subscripts):
+                if any(
+                    i.variables() & inner and i.variables() & {*nest.names} for i in a.subscripts
+                ):
                     raise Refused(f"{a.buffer} is read in windows")
             moving = [variables_of(a.subscripts) for a in s.accesses]
             if isinstance(s.node, Update) and not any(around <= v for v in moving[1:]):
@@ -133,8 +137,7 @@ class _Proposals(Struct, frozen=True, dict=True):
                 f"split {u}.tile vector lane:{self.lanes} end=peel",
             )
         )
-        when = all_of((ge(2 * self.lanes, n), ge(extent(nest.band[-2]), FOLDED)))
-        return "short rows as one", when, text
+        return "short rows as one", ge(SHORT, n), text
 
     def _is_written(self, buffer: str) -> bool:
         return any(s.node.buffer == buffer for s in self.nest.statements)
@@ -150,7 +153,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         order = " ".join((*names[:-1], f"{v}.tile"))
         yield from self._parts()
         text = f"split {v} tile reg:2 lane:{self.lanes} end=half; order {order}"
-        yield "few columns", ge(2 * self.lanes, extent(self.row)), text
+        yield "few columns", TRUE, text
         yield "columns", TRUE, self._columns_of(v, names[:-1])
 
     @property
@@ -171,18 +174,15 @@ class _Proposals(Struct, frozen=True, dict=True):
         whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, k, v, n) for a in used)
         if (n.variables() | length.variables()) - nest.sizes:
             return
-        few = ge(32 * self.lanes, n)
+        few = ge(8 * SHORT, n)
         part = f"split {k} part row:{PART}; combine {k}.part at {v}"
         last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
-        long = ge(length, 2 * PART)
         if whole:
             rows = self._of_rows(f"{k}.row", f"{v}.parts")
-            yield "parts of few columns", all_of((few, long)), "; ".join((part, rows, last))
+            yield "parts of few columns", few, "; ".join((part, rows, last))
+            yield "columns of several rows", few, self._of_rows(k, v)
         inner = self._columns_of(f"{v}.parts", (f"{k}.part",))
-        yield "parts of columns", long, "; ".join((part, inner, last))
-        if whole:
-            several = all_of((few, ge(length, 16 * FOLDED)))
-            yield "columns of several rows", several, self._of_rows(k, v)
+        yield "parts of columns", TRUE, "; ".join((part, inner, last))
 
     def _of_rows(self, k: str, v: str) -> str:
         return "; ".join(
@@ -213,10 +213,9 @@ class _Proposals(Struct, frozen=True, dict=True):
                 raise Refused(f"{apart[0].buffer} lies across {v}")
         if sinks(nest.body, frozenset((row,))) is None:
             yield from self._in_lanes()
-            many = ge(extent(self.row), HEIGHT)
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
             text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(leaves, 1)]
-            yield f"{HEIGHT} rows", many, "; ".join((*text, f"order {order}"))
+            yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
         yield "single rows", TRUE, "; ".join(self._vectors(leaves, HEIGHT))
 
     def _leaves(self) -> dict[str, tuple[Statement, ...]]:
@@ -251,12 +250,8 @@ class _Proposals(Struct, frozen=True, dict=True):
         }
         order = " ".join((*nest.names[:-1], f"{v}.tile"))
         split = f"split {v} tile lane:{self.lanes}; order {order}"
-        wide = ge(extent(self.row), self.lanes // 2)
-        written, masks = any(map(self._is_written, turned)), self.machine.has_masks
-        tiny = TINY + 2 if not masks else TINY - 2 if written else TINY
-        yield "few elements in lanes", all_of((ge(tiny, n), wide)), split
-        if (written or masks) and all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
+        yield "rows in lanes", TRUE, split
+        if all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
             at = f"at {v}.tile order"
             copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
-            short = all_of((ge(3 * self.lanes, n), wide))
-            yield "short rows in lanes", short, "; ".join((split, *copies))
+            yield "turned rows in lanes", ge(SHORT, n), "; ".join((split, *copies))
