@@ -20,6 +20,7 @@ from tcsym.index.expr import ZERO, Atom, Index, Min, index, minimum
 from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
+    Allocate,
     Block,
     Branch,
     Kernel,
@@ -101,6 +102,8 @@ def _tops(node: Node) -> Iterator[Loop]:
             yield from _tops(a)
             if b is not None:
                 yield from _tops(b)
+        case Allocate(_, body):
+            yield from _tops(body)
         case _:
             pass
 
