@@ -20,7 +20,7 @@ from tcsym.display.progress import Progress, tell
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
-from tcsym.options import Bind, Options
+from tcsym.options import Bind, Options, plan_error
 from tcsym.process.recursion import depth_checked
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
@@ -300,7 +300,7 @@ def explain_stage(
         return _costs_text(scheduled.kernel, target, options, {**fixed, **(sizes or {})})
     mapped = stages.mapped(scheduled)
     if stage == "plan":
-        return _plan_text(mapped, sizes or {})
+        return _plan_text(mapped, options, sizes or {})
     if stage == "mapped":
         return _loops_text(stage, mapped.kernel, (*scheduled.notes, *mapped.notes), sizes or {})
     made = backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
@@ -333,12 +333,13 @@ def _costs_text(
     return Explanation(costs_text(kernel, target.machine, options, given), COSTS)
 
 
-def _plan_text(mapped: Mapped, sizes: Mapping[str, int]) -> Explanation:
+def _plan_text(mapped: Mapped, options: Options, sizes: Mapping[str, int]) -> Explanation:
     from tcsym.ir.idle import body_ranges
     from tcsym.schedule.plan_text import choices_lines
 
     known = body_ranges(mapped.kernel, sizes) if sizes else {}
-    lines = [(f"# {text}", True) for text in mapped.warnings]
+    told = [str(plan_error(text, options)) for text in mapped.warnings]
+    lines = [(f"# {line}", True) for text in told for line in text.splitlines()]
     lines += choices_lines(mapped.choices, mapped.kernel.sizes, known)
     idle = [k for k, (_, serves) in enumerate(lines) if not serves]
     return Explanation("".join(f"{text}\n" for text, _ in lines), "plan", idle)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct, StructMeta
 from msgspec.structs import asdict, force_setattr, replace
 
-from tcsym.errors import OptionError
+from tcsym.errors import OptionError, Span
 
 Bind = Literal["never", "before", "after"]
 SizeBind = tuple[str, Bind]
@@ -137,6 +137,9 @@ class Options(Struct, frozen=True, metaclass=_Named):
         """`register_rows=4 pack=False`: what differs from the defaults; stable."""
         changed = self.changed() | {f"nests[{k}].{name}": v for k, name, v in self.nests}
         changed.pop("nests", None)
+        if self.plan and not self.plan_name:
+            words = [w for line in self.plan.splitlines() for w in line.partition("#")[0].split()]
+            changed["plan"] = " ".join((*words[:_SHOWN], *["…"] * (len(words) > _SHOWN)))
         if not isinstance(self.bind, str):
             del changed["bind"]
             changed = {f"bind[{name}]": when for name, when in self.bind_of.items()} | changed
@@ -209,9 +212,25 @@ class Options(Struct, frozen=True, metaclass=_Named):
         return Options(**data)
 
 
+def told_of_plan(at: Span, message: str, hint: str = "") -> str:
+    """What there is to say of a place in a plan, in one line (`plan_error`)."""
+    return f"{':'.join(map(str, at))}: {message}" + (f"; hint: {hint}" if hint else "")
+
+
+def plan_error(told: str, options: Options) -> OptionError:
+    """The error that a line tells, with the place in the options' plan if it names one."""
+    found = _TOLD.fullmatch(told)
+    if found is None:
+        return OptionError(told)
+    *place, message, hint = found.groups(default="")
+    at = Span(*map(int, place))
+    return OptionError(message, span=at, source=options.plan, filename="<plan>", hint=hint)
+
+
+_TOLD = re.compile(r"(\d+):(\d+):(\d+): (.*?)(?:; hint: (.*))?", re.DOTALL)
 _DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
 _PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
-_DIRECTIVE = re.compile(r"\b(split|order|merge|combine|stage)\s")
+_SHOWN = 8  # words of a plan, beside other options
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
@@ -300,14 +319,16 @@ def _require_value(name: str, value: object) -> None:
         _require_integer(name, value, *_RANGES[name])
     elif name == "plan":
         if not isinstance(value, str) or not _is_plan(value):
-            raise OptionError(f"option `plan` is {value!r}, expected a name as in `Panels:2`")
+            raise OptionError(
+                f"option `plan` is {value!r}, expected a name as in `Panels:2`, or directives"
+            )
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")
 
 
 def _is_plan(value: str) -> bool:
     """A name, or directives."""
-    return bool(not value or _PLAN.fullmatch(value) or _DIRECTIVE.search(value))
+    return not value or bool(_PLAN.fullmatch(value) or re.search(r"\s", value.strip()))
 
 
 def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:

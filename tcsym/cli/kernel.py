@@ -189,6 +189,12 @@ options_option: Decorator = click.option(
     metavar="NAME=VALUE,...",
     help="How to compile: pack=false,register_rows=4, bind[K]=before, JSON or a .json file.",
 )
+plan_option: Decorator = click.option(
+    "--plan",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="How loops are tiled and ordered, as `show FILE plan` prints it.",
+)
 start_option: Decorator = click.option(
     "--start",
     multiple=True,
@@ -214,14 +220,24 @@ def with_kernel(command: Callable[..., None]) -> Callable[..., None]:
     @target_option
     @strategy_option
     @options_option
+    @plan_option
     @within_option
     @wraps(command)
-    def loaded(file: Chosen, target: str | None, within: dict[str, Any], **rest: Any) -> None:
+    def loaded(
+        file: Chosen, target: str | None, within: dict[str, Any], plan: Path | None, **rest: Any
+    ) -> None:
         how = {"strategy": rest.pop("strategy"), "options": rest.pop("options")}
+        how["plan"] = None if plan is None else text_of(plan)
         command(kernel=load_kernel(file, target, sizes=within, **how), **rest)
 
     made: Callable[..., None] = loaded
     return made
+
+
+def text_of(path: Path) -> str:
+    from tcsym.kernel.settings import text_of_file
+
+    return text_of_file(path)
 
 
 def load_kernel(file: Chosen, target: str | None = None, **how: Any) -> Kernel:

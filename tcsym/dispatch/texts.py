@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.version import Version
 from tcsym.display.explained import Explanation
+from tcsym.options import plan_error
 from tcsym.runtime.stats import VariantStats
 
 _COMMENTS = {"llvm": ";", "cuda": "//", "ptx": "//", "sass": "//"}  # of what reads such text
@@ -61,6 +62,7 @@ def _version(version: Version, in_full: bool) -> Iterator[str]:
         yield from (f"  {note}" for note in version.padding.notes)
     for variant in version.variants.made:
         yield f"  {VariantStats.of(variant.layouts, variant.compiled)}"
-        yield from (f"    warning: {text}" for text in variant.compiled.warnings)
+        told = (plan_error(x, version.variants.options) for x in variant.compiled.warnings)
+        yield from (f"    warning: {str(x).splitlines()[0]}" for x in told)
         yield from (f"    fall-back: {text}" for text in variant.compiled.fallbacks)
         yield from (f"    {note}" for note in variant.compiled.notes)

@@ -47,6 +47,7 @@ def define(
     strategy: str | Strategy = "auto",
     target: str | Target | None = None,
     options: Options | None = None,
+    plan: str | None = None,
     recompute: str = "cheap",
     filename: str = "<tc>",
 ) -> Module:
@@ -68,6 +69,8 @@ def define(
     options: a `tcsym.Options`, in place of tuned ones; never changes a result. `Options()` are the
         defaults. `Options(bind=...)`, which says what sizes become numbers in the code, and has
         nothing else, leaves tuned ones in force.
+    plan: how loops are tiled, ordered and copied, as `explain("plan")` prints it (docs/plans.md):
+        short for `Options(plan=...)`.
     recompute: what gradients of calls that torch or JAX records compute again, as `kernel.grad` has
         it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "all"; "none";
         "sqrt", states of long loops, from those of about sqrt(T) steps that are kept.
@@ -82,8 +85,8 @@ def define(
     Errors, all of them `tcsym.TCError` with kind, line, column and hint (docs/errors.md):
     TCSyntaxError, TCNameError, TCTypeError, RangeError and so on for what is wrong with the text;
     TCTypeError if `source` is neither text nor a path; SizeError for `sizes`; OptionError for
-    `strategy`, `target`, `options`, `recompute` and a file that cannot be read; TargetError for a
-    target that there is none of.
+    `strategy`, `target`, `options`, `plan`, `recompute` and a file that cannot be read; TargetError
+    for a target that there is none of.
 
     Examples:
         mm = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
@@ -98,12 +101,14 @@ def define(
         source = text_of_file(source)
 
     def settings() -> Settings:
-        from tcsym.kernel.settings import given_settings
+        from tcsym.kernel.settings import given_settings, with_plan
 
-        return given_settings(source, filename, sizes, strategy, target, options, recompute)
+        given = options if plan is None else with_plan(options, plan)
+        return given_settings(source, filename, sizes, strategy, target, given, recompute)
 
     # What was kept is of the default target and options, for any sizes.
-    plain = sizes is None and options is None and target in (None, "cpu") and recompute == "cheap"
+    plain = sizes is None and options is None and plan is None
+    plain = plain and target in (None, "cpu") and recompute == "cheap"
     if plain and isinstance(source, str) and strategy in ("auto", "symbolic"):
         kept = ready(source, counted=strategy == "auto")
         if kept is not None:

@@ -357,7 +357,7 @@ class Serving:
             return explain_versions(self.dispatcher, given)
         text = explain_version(self.dispatcher, stage, given)
         if stage == "plan" and len((plan := self.planned(None)).steps) > 1:
-            return text.after(f"{plan.steps_text()}\n")
+            return text.after("".join(f"# {x}\n" for x in plan.steps_text().splitlines()))
         return text
 
 

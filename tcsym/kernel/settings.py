@@ -72,11 +72,19 @@ def checked_options(options: object) -> Options:
         raise OptionError(
             f"`options` is {type(options).__name__}, expected tcsym.Options", hint=hint
         )
-    if options.plans:
+    if options.plan or options.nests:
         from tcsym.schedule.wanted import require_plans  # loads what compiles
 
         require_plans(options)
     return options
+
+
+def with_plan(options: object, plan: object) -> Options:
+    """Errors: OptionError, as for options that have another."""
+    found = Options() if options is None else checked_options(options)
+    if found.plan:
+        raise OptionError("two plans", hint="give `plan`, or `Options(plan=...)`")
+    return found.replace(plan=plan)
 
 
 def text_of_file(path: PathLike[str]) -> str:

@@ -26,8 +26,12 @@ KINDS = {"reg": "unrolled", "lane": "vector"}
 
 def apply(m: Mapping_, plan: Plan) -> Mapping_:
     """Raises `Refused` where a directive is not legal, with the reason."""
-    for d in plan:
-        m = _RULES[type(d)](m, d)
+    for k, d in enumerate(plan):
+        try:
+            m = _RULES[type(d)](m, d)
+        except Refused as reason:
+            reason.step = k
+            raise
     for x, around in walk(m.node):
         lanes = [y.variable for y in around if y.kind == "vector"]
         if isinstance(x, Store | Update) and not variables_of(x.subscripts).issuperset(lanes):

@@ -14,11 +14,14 @@ from tcsym.index.expr import (
     eq,
     var,
 )
+from tcsym.index.values import substitute
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Nest, contraction, family
-from tcsym.mapping.plan import Version, parse
+from tcsym.mapping.plan import Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
+from tcsym.mapping.text import parse
+from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
 WINDOWS = (1, 3)
@@ -26,13 +29,13 @@ WINDOWS = (1, 3)
 
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """The plans of a nest, best first; the last has no condition."""
-    out = list[Version]()
+    out, values = list[Version](), quotients(nest.sizes)
     for facts in (*_windows(nest), dict[str, int]()):
         known = all_of(eq(var(v), n) for v, n in facts.items())
         for name, when, text in _proposals(nest.with_sizes(facts), machine):
-            bounds = when if family(nest) == "rows" else TRUE
-            fits = all_of((known, when))
-            out.append(Version(name, fits, parse(text), facts, bounds=bounds))
+            plan = with_sizes(parse(text), lambda e: substitute(e, values))
+            only = when if family(nest) == "rows" else TRUE
+            out.append(Version(name, all_of((known, when)), plan, facts, only=only))
     return tuple(out)
 
 

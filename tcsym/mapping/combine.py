@@ -61,11 +61,12 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
 def _whole_sum(node: Node, loop: Loop) -> Loop:
     """The outermost of the loops of a sum that are around nothing but this one."""
     (around,) = [y for x, y in walk(node) if x is loop]
+    found = loop
     for x in reversed(around):
-        if x.body is not loop or x.order != "reduction":
+        if x.body is not found or x.order != "reduction":
             break
-        loop = x
-    return loop
+        found = x
+    return found
 
 
 def _is_part(x: Loop, axis: str) -> bool:
@@ -132,10 +133,10 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     node = block(*start, terms, *kept)
     for name in sums:
         node = allocated(f"{name}.part", node)
+    inside: Node = node
     for x in reversed(band):
-        node = replace(x, body=node)
-    node = _renamed(node, names)
-    before = Loop(by.variable, ZERO, n, node, "serial", "parallel")
+        inside = replace(x, body=inside)
+    before = Loop(by.variable, ZERO, n, _renamed(inside, names), "serial", "parallel")
     after: Node = Loop(f"{by.variable}.sum", ZERO, n, block(*added), "serial", "reduction")
     if by is inner:
         rest = {x.variable: var(f"{x.variable}.rest") for x in (outer, inner)}

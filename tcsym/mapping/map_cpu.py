@@ -26,7 +26,7 @@ from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Version
+from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
 from tcsym.schedule.analysis.loops import replace_loop
@@ -47,10 +47,15 @@ def map_nest(
 
 
 def map_nest_by_cost(
-    kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
+    kernel: Kernel,
+    nest: Nest,
+    versions: Sequence[Version],
+    machine: Machine,
+    names: Names,
+    has_all: bool = False,
 ) -> tuple[Kernel, Sequence[Version]]:
-    """The same with those versions that are worth making; the cost chooses among them at the sizes
-    of a call. And these, with conditions on what is chosen."""
+    """The same with those versions that are worth making, or has_all; the cost chooses among them
+    at the sizes of a call. And these, with conditions on what is chosen."""
     shared, counting = _shared(kernel, nest), Counting(kernel, machine)
     trees = [_tree(nest.with_sizes(v.facts), v, shared, machine) for v in versions]
     parts = list[int]()
@@ -58,7 +63,7 @@ def map_nest_by_cost(
         among = replace(kernel, buffers=tuple(m.buffers.values()))
         parts.append(counting.cost(among, m.node, nest.around, v.needs))
     always = [v.needs == TRUE for v in versions]
-    kept = counting.worth_making(parts, always)
+    kept = range(len(versions)) if has_all else counting.worth_making(parts, always)
     kept = sorted(kept, key=lambda k: (always[k], k))  # the last one can always be
     variable = names.fresh("plan")
     conditions = [
@@ -95,13 +100,17 @@ def _in_place(
 
 def _tree(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
-    m = apply(own(start, nest, shared), v.plan)
-    most = dict(_bounds(v.bounds))
+    try:
+        m = apply(own(start, nest, shared), v.plan)
+    except Refused as reason:
+        reason.version = v.number
+        raise
+    most = dict(_most(v.only))
     made = {n: _bounded(b, most) for n, b in m.buffers.items() if n not in nest.buffers}
     return replace(m, buffers={**m.buffers, **made})
 
 
-def _bounds(c: Condition) -> Iterator[tuple[Atom, int]]:
+def _most(c: Condition) -> Iterator[tuple[Atom, int]]:
     """What a condition says to be no more than a number."""
     for x in c.conditions if isinstance(c, All) else (c,):
         if isinstance(x, NonNegative) and len(x.index.terms) == 1 and x.index.terms[0][1] == -1:
@@ -109,7 +118,7 @@ def _bounds(c: Condition) -> Iterator[tuple[Atom, int]]:
 
 
 def _bounded(b: Buffer, most: Mapping[Atom, int]) -> Buffer:
-    """The buffer of a tree that runs within these bounds only."""
+    """The buffer of a tree that runs where no more than that can be."""
 
     def one(a: Atom) -> Index | None:
         return minimum(of_atom(a), most[a]) if a in most else None

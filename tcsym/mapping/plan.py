@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as data: a few directives that print, parse, and are carried out by `apply`.
+"""Plans as data: a few directives that print, are read (`text`), and carried out by `apply`.
 
     split m block tile:8 reg:6; split n panel tile:64 reg:2 lane:8; split k unroll:4
     order m.block n.panel m.tile n.tile
@@ -12,36 +12,31 @@ the program: `tile:max(8,4096/K)`.
 
 from __future__ import annotations
 
-import ast
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tcsym.index.expr import (
-    TRUE,
-    Condition,
-    Index,
-    all_of,
-    eq,
-    floordiv,
-    index,
-    maximum,
-    minimum,
-    mod,
-    var,
-)
+from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, var
 
 End = Literal["mask", "half", "overlap", "peel"]
 As = Literal["plain", "turned"]
-W = TypeVar("W")
 POINTS = ("reg", "lane")  # parts that are registers and lanes, which sink into every statement
 
 
 class Refused(Exception):
-    """A directive that cannot be carried out, and why."""
+    """A directive that cannot be carried out, and why: the step of a version (`Version.number`)."""
+
+    def __init__(
+        self,
+        reason: str = "",
+        hint: str = "",
+        version: int | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.hint, self.version, self.step = hint, version, step
 
 
 class Split(Struct, frozen=True):
@@ -95,7 +90,7 @@ Plan = tuple[Directive, ...]
 
 
 class Directives(Struct, frozen=True):
-    """What a version of a nest was given."""
+    """What a version of a nest was given. name: what to call it."""
 
     name: str
     plan: Plan
@@ -103,13 +98,17 @@ class Directives(Struct, frozen=True):
     def __str__(self) -> str:
         return plan_text(self.plan)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(directive_text, self.plan))
+
 
 class Version(Struct, frozen=True):
     """A plan and the sizes for which it is meant, if no version before it is.
 
     facts: sizes that are numbers then: the plan is of the nest with these in it. is_seldom: few
-    calls have such sizes, for which another kernel may serve (`Kernel.left_out`). bounds: sizes
-    beyond which its copies would be too large.
+    calls have such sizes, for which another kernel may serve (`Kernel.left_out`). number: which of
+    those that a user gave, who lets it run `only` there.
     """
 
     name: str
@@ -117,12 +116,13 @@ class Version(Struct, frozen=True):
     plan: Plan
     facts: Mapping[str, int] = {}
     is_seldom: bool = False
-    bounds: Condition = TRUE
+    number: int = 0
+    only: Condition = TRUE
 
     @property
     def needs(self) -> Condition:
-        """Where it may run: any plan is right at all sizes but for its facts and copies."""
-        return all_of((*(eq(var(v), n) for v, n in self.facts.items()), self.bounds))
+        """Where it may run: any plan is right at all sizes but for its facts."""
+        return all_of((self.only, *(eq(var(v), n) for v, n in self.facts.items())))
 
 
 # ---- text
@@ -150,79 +150,15 @@ def directive_text(d: Directive) -> str:
             return " ".join(("stage", operand, "at", at, "order", *order, *turned))
 
 
-def parse(text: str) -> Plan:
-    """The plan of a text, one directive a line or between semicolons."""
-    return tuple(_directive(x.split()) for x in re.split(r"[;\n]", text) if x.strip())
+def with_sizes(plan: Plan, change: Callable[[Index], Index]) -> Plan:
+    """The plan with other formulas of sizes."""
 
+    def one(d: Directive) -> Directive:
+        if not isinstance(d, Split):
+            return d
+        return replace(d, parts=tuple((p, n if n is None else change(n)) for p, n in d.parts))
 
-def _directive(words: list[str]) -> Directive:
-    match words:
-        case ["split", axis, *parts] if parts:
-            ends = [p[4:] for p in parts if p.startswith("end=")]
-            end: End = "mask" if not ends else _one_of(ends[0], get_args(End))
-            return Split(axis, tuple(_parts(p for p in parts if not p.startswith("end="))), end)
-        case ["order", *axes] if axes:
-            return Order(tuple(axes))
-        case ["merge", *axes] if len(axes) > 1:
-            return Merge(tuple(axes))
-        case ["combine", axis]:
-            return Combine(axis)
-        case ["combine", axis, "at", at]:
-            return Combine(axis, at)
-        case ["stage", operand, "at", at, "order", *order]:
-            as_: As = _one_of(order[-1], get_args(As)) if order[-2:-1] == ["as"] else "plain"
-            return Stage(operand, at, tuple(order[: -2 if as_ != "plain" else None]), as_)
-        case _:
-            raise Refused(f"no directive: `{' '.join(words)}`")
-
-
-def _one_of(word: str, known: tuple[W, ...]) -> W:
-    found = next((x for x in known if x == word), None)
-    if found is None:
-        raise Refused(f"`{word}` is none of {', '.join(map(str, known))}")
-    return found
-
-
-def _parts(words: Iterator[str]) -> Iterator[tuple[str, Index | None]]:
-    for word in words:
-        name, colon, size = word.partition(":")
-        yield name, formula(size) if colon else None
-
-
-# ---- formulas
-
-
-def formula(text: str) -> Index:
-    """An index expression over sizes, as `Index` prints it."""
-    try:
-        return _index(ast.parse(text, mode="eval").body)
-    except SyntaxError:
-        raise Refused(f"no formula: `{text}`") from None
-
-
-def _index(e: ast.expr) -> Index:
-    match e:
-        case ast.Constant(int(value)):
-            return index(value)
-        case ast.Name(name):
-            return var(name)
-        case ast.UnaryOp(ast.USub(), x):
-            return -_index(x)
-        case ast.Call(ast.Name("min" | "max" as f), args):
-            return (minimum if f == "min" else maximum)(*map(_index, args))
-        case ast.BinOp(a, op, b) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_index(a), _index(b))
-    raise Refused(f"no formula: `{ast.unparse(e)}`")
-
-
-_OPERATORS: Mapping[type[ast.operator], Callable[[Index, Index], Index]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: floordiv,
-    ast.FloorDiv: floordiv,
-    ast.Mod: mod,
-}
+    return tuple(map(one, plan))
 
 
 def _formula_text(e: Index) -> str:

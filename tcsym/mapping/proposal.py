@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from tcsym.index.expr import Condition, Index
+from tcsym.index.expr import Condition, Index, floordiv, var
+from tcsym.index.values import substitute
 from tcsym.mapping.nest import Nest
 from tcsym.target.machine import Machine
 
@@ -17,5 +18,7 @@ def lanes(nest: Nest, machine: Machine) -> int:
 
 
 def formula_text(e: Index) -> str:
-    """As a plan has it: one word."""
-    return str(e).replace(" ", "")
+    """As a plan has it: one word, in sizes."""
+    parts = ((q, *q.rpartition("/")) for q in e.variables() if "/" in q)
+    sizes = {q: floordiv(var(size), int(step)) for q, size, _, step in parts}
+    return str(substitute(e, sizes)).replace(" ", "")

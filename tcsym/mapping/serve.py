@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from tcsym.errors import OptionError
 from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
+from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse, family
-from tcsym.mapping.plan import Directives, Refused, Version, parse
-from tcsym.options import NEST_FIELDS, Options
+from tcsym.mapping.plan import Directives, Refused, Version
+from tcsym.mapping.text import GivenNest
+from tcsym.options import NEST_FIELDS, Options, told_of_plan
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
@@ -30,9 +31,11 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
     What was chosen, or why nothing is, goes to the record.
     """
     options = setting.options
-    given = given_plans(options)
-    if loop in given:
-        return _given(kernel, loop, setting, given[loop])
+    given = given_for(loop, options)
+    if given is not None:
+        mapped = _given(kernel, loop, setting, given)
+        if mapped is not None:
+            return mapped
     if options.mapping == "old" or not (options.mapping or SWITCHED):
         return None
     try:
@@ -43,32 +46,24 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
         return None
 
 
-def given_plans(options: Options) -> dict[str, str]:
-    """A text for each nest, after the name of its outermost loop."""
-    text = "" if options.plan_name else options.plan
-    parts = (x.partition(":") for x in text.splitlines() if x.strip())
-    return {name.strip(): plan for name, _, plan in parts}
-
-
-def require_nests(nests: Sequence[str], options: Options) -> None:
-    """OptionError for a plan of a nest that there is not."""
-    unknown = given_plans(options).keys() - {*nests}
-    if unknown:
-        raise OptionError(f"there is no nest {', '.join(sorted(unknown))}")
-
-
-def _given(kernel: Kernel, loop: str, setting: Setting, text: str) -> Kernel:
+def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Kernel | None:
+    """By the plan that options have for it; None if it cannot be carried out, which is told."""
     try:
-        version = Version("given", TRUE, parse(text))
-        return _mapped(kernel, _nest(kernel, loop), setting, [version])
+        nest = _nest(kernel, loop)
+        found = list(versions_of(given, nest))
+        if given.by_cost:
+            return _chosen(kernel, nest, setting, found, has_all=True)
+        return _mapped(kernel, nest, setting, _reached(kernel, found))
     except Refused as reason:
-        raise OptionError(f"the plan cannot be carried out: {reason}") from None
+        setting.unmet.append(told_of_plan(place_of(given, reason), str(reason), reason.hint))
+        return None
 
 
 def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
-    return analyse(top, {b.name: b for b in kernel.buffers}, frozenset(kernel.sizes), around)
+    nest = analyse(top, {b.name: b for b in kernel.buffers}, frozenset(kernel.sizes), around)
+    return nest.with_sizes({k.name: k.low for k in kernel.context if k.low == k.high})
 
 
 def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
@@ -84,9 +79,11 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     return _mapped(kernel, nest, setting, _reached(kernel, found))
 
 
-def _chosen(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:
+def _chosen(
+    kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version], has_all: bool = False
+) -> Kernel:
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
-    kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names)
+    kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names, has_all)
     taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
     setting.record.append(Choice(nest.top.variable, tuple(taken)))
     return kernel
@@ -104,6 +101,8 @@ def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Versio
 def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
     changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
+    if not options.plan_name:
+        changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"
     constant = set(kernel.constants) & {a.buffer for s in nest.statements for a in s.accesses}
@@ -112,7 +111,7 @@ def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
     return ""
 
 
-def _reached(kernel: Kernel, found: Sequence[Version]) -> list[Version]:
+def _reached(kernel: Kernel, found: Iterable[Version]) -> list[Version]:
     """Versions that sizes of the context may need, as far as it leaves their conditions open."""
     out = list[Version]()
     for v in found:

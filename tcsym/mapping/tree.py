@@ -67,8 +67,11 @@ class Mapping_(Struct, frozen=True):
 def found(node: Node, variable: str) -> Loop:
     """The loop of that name; `Refused` if there is not just one."""
     loops = [x for x, _ in walk(node) if isinstance(x, Loop) and x.variable == variable]
-    if len(loops) != 1:
-        raise Refused(f"{len(loops)} loops {variable}")
+    if not loops:
+        names = dict.fromkeys(x.variable for x, _ in walk(node) if isinstance(x, Loop))
+        raise Refused(f"there is no loop {variable}", f"loops are {', '.join(names)}")
+    if len(loops) > 1:
+        raise Refused(f"there are {len(loops)} loops {variable}")
     return loops[0]
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.errors import OptionError, TCError, TCWarning
+from tcsym.errors import OptionError, TCWarning
 from tcsym.ir.compiled import BINDING, LEFT_OUT, Compiled, Layout, stride_name
-from tcsym.options import Options
+from tcsym.options import Options, plan_error
 from tcsym.process.config import VERIFY
 from tcsym.process.forks import at_fork
 from tcsym.runtime.cache import CodeCache
@@ -270,10 +270,15 @@ class Variants:
         """Nothing is asked for in vain, also where the code was kept. Errors: OptionError."""
         if self.plans == "free" or not compiled.warnings:
             return
+        found = [plan_error(text, self.options) for text in compiled.warnings]
         if self.plans == "required" and layouts == self.dense:
-            raise OptionError("; ".join(compiled.warnings))
-        for text in compiled.warnings:
-            warnings.warn(TCWarning("plan", TCError(text)), stacklevel=3)
+            first, *others = found
+            if not first.line:
+                raise OptionError("; ".join(compiled.warnings))
+            first.others = tuple(others)
+            raise first
+        for error in found:
+            warnings.warn(TCWarning("plan", error), stacklevel=3)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
         return self.variant_of(layouts, compiled, self._load_code(compiled))

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import Condition
+from tcsym.index.expr import Condition, Index
 from tcsym.keyed import Keyed
-from tcsym.mapping.plan import Directives
+from tcsym.mapping.plan import Directives, with_sizes
 from tcsym.schedule.device.plan import DevicePlan, Steps
 from tcsym.schedule.plan import AnyPlan
 
@@ -66,14 +66,20 @@ def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:
 
 
 def with_conditions(
-    record: Iterable[Choice | Note], change: Callable[[Condition], Condition]
+    record: Iterable[Choice | Note],
+    change: Callable[[Condition], Condition],
+    formula: Callable[[Index], Index] | None = None,
 ) -> tuple[Choice | Note, ...]:
-    """The same with changed conditions."""
+    """The same with changed conditions, and formulas of directives."""
 
     def version(x: Taken | Note) -> Taken | Note:
         if isinstance(x, Note):
             return x
-        return replace(x, when=change(x.when), inside=with_conditions(x.inside, change))
+        plan = x.plan
+        if isinstance(plan, Directives) and formula is not None:
+            plan = replace(plan, plan=with_sizes(plan.plan, formula))
+        inside = with_conditions(x.inside, change, formula)
+        return replace(x, when=change(x.when), plan=plan, inside=inside)
 
     return tuple(
         x if isinstance(x, Note) else replace(x, versions=tuple(map(version, x.versions)))

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.verify import verify, verify_exact
-from tcsym.mapping.serve import require_nests, serve
+from tcsym.mapping.given import unknown_nests
+from tcsym.mapping.serve import serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
@@ -31,7 +32,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.combine.rfactor import rfactor
-from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
+from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes, index_in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -111,7 +112,11 @@ def map_cpu(
     small = in_quotients(kernel)
     setting = Setting(machine, options, Names.of(small), [], whole=whole, tells_all=tells_all)
     mapped = _mapped(small, setting)
-    choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
+    choices = with_conditions(
+        mapped.choices,
+        lambda c: condition_in_sizes(c, kernel),
+        lambda e: index_in_sizes(e, kernel),
+    )
     result = in_sizes(mapped.kernel, kernel)
     verify(result, checks_threads=config.VERIFY.read())  # always: 2 % of what compiling takes
     if config.VERIFY.read():
@@ -147,7 +152,8 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     has_all = kernel.left_out == FALSE  # else the kernel for all sizes has more nests
     choices: list[tuple[Choice | Note, ...]] = []
-    require_nests(nests(kernel.body), options)
+    if has_all:
+        setting.unmet.extend(unknown_nests(nests(kernel.body), options))
     for k, nest in enumerate(nests(kernel.body)):
         schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
         own = setting.of_nest(k)
@@ -171,8 +177,8 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = apart(kernel, names, partial(_with_fewer_branches, names=names, machine=machine))
     kernel = place_allocations(bound_apart(unmarked(kernel), bound))
     record, of_nests = tuple(setting.record), tuple(choices)
-    warnings = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
-    return Mapped(_verified(kernel), record, of_nests, warnings)
+    told = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
+    return Mapped(_verified(kernel), record, of_nests, (*setting.unmet, *told))
 
 
 def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:

@@ -8,7 +8,7 @@ vectors cancel, so no masks, minima and remainders are made where nothing remain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -68,6 +68,18 @@ def condition_in_sizes(condition: Condition, original: Kernel) -> Condition:
     """A condition on the sizes of `in_quotients(original)`, on those of `original`."""
     steps = _steps(original)
     return map_condition(condition, _Restore(steps).index) if steps else condition
+
+
+def index_in_sizes(e: Index, original: Kernel) -> Index:
+    """An expression in the sizes of `in_quotients(original)`, in those of `original`."""
+    steps = _steps(original)
+    return _Restore(steps).index(e) if steps else e
+
+
+def quotients(sizes: Iterable[str]) -> dict[str, Index]:
+    """The values of sizes that are written in quotients, which are among these."""
+    parts = ((q, q.rpartition("/")) for q in sizes if "/" in q)
+    return {size: var(q) * int(step) for q, (size, _, step) in parts}
 
 
 def _steps(kernel: Kernel) -> Steps:

@@ -171,14 +171,7 @@ class PermuteFactors(Struct, frozen=True):
         return "a map on transposed copies of operands"
 
 
-class OneTerm(Struct, frozen=True):
-    """Sums of one term: no loops over terms, an outer product."""
-
-    def __str__(self) -> str:
-        return "sums of one term as a map"
-
-
-RowPlan = Lanes | Interleave | SplitWindows | PermuteFactors | OneTerm
+RowPlan = Lanes | Interleave | SplitWindows | PermuteFactors
 
 # ---- contractions
 
@@ -278,13 +271,6 @@ class SumTerms(Struct, frozen=True):
         return "products apart from the rest of the sum"
 
 
-class FunctionsApart(Struct, frozen=True):
-    """Functions of sums in a nest of their own, across rows."""
-
-    def __str__(self) -> str:
-        return "functions of sums apart from the sums"
-
-
 class SharedRows(Struct, frozen=True):
     """Several nests share rows, which become the band's last loop."""
 
@@ -319,9 +305,7 @@ class InnerNests(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-NestPlan = (
-    Scan | Staged | SumTerms | FunctionsApart | SharedRows | Blocked | Distribute | InnerNests
-)
+NestPlan = Scan | Staged | SumTerms | SharedRows | Blocked | Distribute | InnerNests
 
 Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
 

@@ -5,19 +5,25 @@ m:
   if 12 >= N && M >= N + 1: register tile of 4 rows n x vectors of columns m, operands in place
   else: dot products along the sum, for few rows
     k.3: vectors along k.3
+
+Plans of directives are a text that may be given back (`mapping.text`); beside these, others are
+comments.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from tcsym.index.expr import FALSE, TRUE, Condition
+from tcsym.index.expr import FALSE, TRUE, All, Condition, all_of, condition_variables
 from tcsym.index.text import condition_text
+from tcsym.mapping.plan import Directives
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
 from tcsym.schedule.plan import Panels, RegisterTile, Rows
 from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
+_CHOSEN = re.compile(r"plan\.\d+")
 WIDTH = 100
 LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
 
@@ -36,19 +42,65 @@ def choices_lines(
     """The lines of that text, with whether they may serve where sizes lie in such ranges."""
     some = dict.fromkeys(sizes, Interval(0, None))  # none is negative
     simpler = with_conditions(record, lambda c: simplified_condition(c, some))
-    return list(_nests(simpler, "", {**some, **known}, True))
+    nests = _by_nest(x for x in simpler if isinstance(x, Choice))
+    mark = "# " if any(map(_are_directives, nests.values())) else ""
+    out = list[Line]()
+    for nest, versions in nests.items():
+        if _are_directives(versions):
+            out += _directives(nest, versions, {**some, **known})
+        else:
+            lines = _nest(nest, versions, "", {**some, **known}, True)
+            out += [(mark + line, serves) for line, serves in lines]
+    return out
+
+
+def _are_directives(versions: tuple[Taken | Note, ...]) -> bool:
+    return any(isinstance(x, Taken) and isinstance(x.plan, Directives) for x in versions)
+
+
+def _directives(nest: str, versions: tuple[Taken | Note, ...], known: Ranges) -> Iterator[Line]:
+    """A line for each directive, as a user may write them."""
+    taken = [x for x in versions if isinstance(x, Taken) and isinstance(x.plan, Directives)]
+    yield f"{nest}:", True
+    before, serves = "", True
+    for x in taken:
+        assert isinstance(x.plan, Directives)
+        held = decided(x.when, known)
+        here = serves and held != FALSE
+        head = f"{before}if {_told(x.when)}:" if x.when != TRUE else "else:"
+        left = "; left to another kernel" if x.is_left_out else ""
+        if len(taken) > 1:
+            yield f"  {head}  # {x.plan.name}{left}", here
+        yield from ((f"    {line}", here) for line in x.plan.lines)
+        before, serves = "else ", serves and held != TRUE
+
+
+def _told(c: Condition) -> str:
+    """With a word for what the cost chooses."""
+    parts = c.conditions if isinstance(c, All) else (c,)
+    by_cost = [x for x in parts if any(_CHOSEN.fullmatch(v) for v in condition_variables(x))]
+    rest = all_of(x for x in parts if x not in by_cost)
+    if not by_cost:
+        return condition_text(c)
+    return "cheapest" if rest == TRUE else f"cheapest && {condition_text(rest)}"
 
 
 def _nests(
     record: Iterable[Choice | Note], pad: str, known: Ranges, serves: bool
 ) -> Iterator[Line]:
     for nest, versions in _by_nest(x for x in record if isinstance(x, Choice)).items():
-        match versions:
-            case (Taken() as only,) if only.when == TRUE:
-                yield from _version(only, f"{nest}: ", pad, known, serves)
-            case _:
-                yield f"{pad}{nest}:", serves
-                yield from _versions(versions, pad + "  ", known, serves)
+        yield from _nest(nest, versions, pad, known, serves)
+
+
+def _nest(
+    nest: str, versions: tuple[Taken | Note, ...], pad: str, known: Ranges, serves: bool
+) -> Iterator[Line]:
+    match versions:
+        case (Taken() as only,) if only.when == TRUE:
+            yield from _version(only, f"{nest}: ", pad, known, serves)
+        case _:
+            yield f"{pad}{nest}:", serves
+            yield from _versions(versions, pad + "  ", known, serves)
 
 
 def _by_nest(choices: Iterable[Choice]) -> dict[str, tuple[Taken | Note, ...]]:

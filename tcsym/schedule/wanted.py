@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from tcsym.errors import OptionError
+from tcsym.mapping.given import given_nests
 from tcsym.mapping.plan import Directives
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken
@@ -19,7 +20,8 @@ Offered = Mapping[str, Iterable[str]]  # nest -> names of plans
 
 
 def require_plans(options: Options) -> None:
-    """OptionError for a name that no plan has, of any target."""
+    """OptionError for a name that no plan has, of any target, and for a text that is no plan."""
+    given_nests(options)
     for name in options.plans:
         kind = name.partition(":")[0]
         if kind not in _kinds():

@@ -103,22 +103,12 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
-    "version.single_terms": {
-        "OFTEN_LOOPS": (1, 2, 4),
-        "LEAST_COLUMNS": (0, 2),
-        "LEAST_ELEMENTS": (1, 8192),
-    },
     "version.exchange_sides": {
         "MOST_COLUMNS": (0, 15, 99),
         "PERMUTED_TIME": (0, 12, 9000),
         "LEAST_GAIN": (-1000000, 0, 100000),
     },
-    "version.narrow_columns": {
-        "FULL_LANES": ((0, 4), (3, 4), (9, 4)),
-        "LEAST_RESULTS": (1, 1024),
-    },
     "split.maps": {"LIGHT_VALUES": (0, 8)},
-    "version.strips_version": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "stage.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "combine.split_k": {
         "LONG_TERMS": (1, 8, 1024),

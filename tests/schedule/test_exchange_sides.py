@@ -9,7 +9,7 @@ import pytest
 import tcsym
 from tcsym.schedule.version import exchange_sides
 from tests.processors import require
-from tests.schedule.test_strips_version import text_of
+from tests.schedule.test_little_reuse import text_of
 
 SPECS = ("abcd-ebad-ce", "abcde-efbad-cf")
 

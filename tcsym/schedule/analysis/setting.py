@@ -15,13 +15,13 @@ from tcsym.target.machine import Machine
 
 
 class Setting(Struct, frozen=True):
-    """`names`, `record` and `ahead` grow while a kernel is mapped.
+    """`names`, `record`, `ahead` and `unmet` grow while a kernel is mapped.
 
     record: choices and notes, in the order in which they were made.
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
     long_sums: contractions have a version for these, but for several nests that share few rows.
     whole: versions that few sizes need are there, and not left out. tells_all: choices say all
-        that is proposed, also what is never reached.
+        that is proposed, also what is never reached. unmet: what options ask for in vain.
     """
 
     machine: Machine
@@ -32,6 +32,7 @@ class Setting(Struct, frozen=True):
     long_sums: bool = True
     whole: bool = False
     tells_all: bool = False
+    unmet: list[str] = field(default_factory=list)
 
     def of_nest(self, k: int) -> Setting:
         """That of the k-th nest; what grows is shared."""

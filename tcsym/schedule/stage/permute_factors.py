@@ -36,15 +36,10 @@ class Factors(Struct, frozen=True):
     rest: str | None
 
 
-def permute_factors(
-    kernel: Kernel, nest: str, setting: Setting, always: bool = False
-) -> Factors | None:
-    """The map on copies; None if no operand is worth one.
-
-    always: however often they are used, and those that move along short rows, too.
-    """
+def permute_factors(kernel: Kernel, nest: str, setting: Setting) -> Factors | None:
+    """The map on copies; None if no operand is worth one."""
     chain = chain_of(find_loop(kernel.body, nest))
-    found, pays = _across(kernel, chain, always), factors_pay(kernel, nest, always)
+    found, pays = _across(kernel, chain), factors_pay(kernel, nest)
     if pays == FALSE:
         return None
     rest = None
@@ -63,20 +58,17 @@ def permute_factors(
     return Factors(kernel, tuple(copies), rest)
 
 
-def factors_pay(kernel: Kernel, nest: str, always: bool = False) -> Condition:
+def factors_pay(kernel: Kernel, nest: str) -> Condition:
     """Where all operands that are worth a copy are used often; FALSE if there are none."""
     chain = chain_of(find_loop(kernel.body, nest))
-    found = _across(kernel, chain, always)
+    found = _across(kernel, chain)
     if not found or loops_around(kernel.body, nest):
         return FALSE
-    return in_context(kernel, TRUE if always else all_of(_used_often(chain, r) for r in found))
+    return in_context(kernel, all_of(_used_often(chain, r) for r in found))
 
 
-def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, ...]:
-    """Operands that move along the result's rows, but far, and stay while another loop moves.
-
-    rows: or move from row to row only.
-    """
+def _across(kernel: Kernel, chain: tuple[Loop, ...]) -> tuple[Read, ...]:
+    """Operands that move along the result's rows, but far, and stay while another loop moves."""
     store = chain[-1].body
     parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
     if not isinstance(store, Store) or not parallel or not depend_on_sizes(kernel, chain):
@@ -85,13 +77,12 @@ def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, 
     inside = {x.variable for x in chain}
     if along is None or any(b.private & inside for b in kernel.buffers):
         return ()
-    sides = (along, *(x.variable for x in chain[-2:-1] if rows))
     found = dict[Read, None]()
     for r in certain_loads(store.value):
-        side = next((v for v in sides if v in value_variables(r)), None)
-        if side is None or not _is_permuted(r) or not inside - value_variables(r):
+        used = value_variables(r)
+        if along not in used or not _is_permuted(r) or not inside - used:
             continue
-        if stride(kernel.buffer(r.tensor), r.subscripts, side) != ONE and r.tensor != store.buffer:
+        if stride(kernel.buffer(r.tensor), r.subscripts, along) != ONE and r.tensor != store.buffer:
             found[r] = None
     return tuple(found)
 

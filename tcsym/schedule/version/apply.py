@@ -18,7 +18,6 @@ from tcsym.schedule.plan import (
     Blocked,
     ContractionPlan,
     Distribute,
-    FunctionsApart,
     InnerNests,
     LeafPlan,
     NestPlan,
@@ -31,7 +30,6 @@ from tcsym.schedule.plan import (
     SumTerms,
 )
 from tcsym.schedule.split.guarded_products import guard_factors
-from tcsym.schedule.split.maps import split_maps
 from tcsym.schedule.split.terms import find_guard, part_terms, split_ranges, split_terms
 from tcsym.schedule.stage.convert_windows import convert_windows
 from tcsym.schedule.stage.copy_choices import copy_choices
@@ -41,11 +39,10 @@ from tcsym.schedule.tile.row_block import block_rows, row_groups, rows_last
 from tcsym.schedule.tile.scan_schedule import is_scan, schedule_scan
 from tcsym.schedule.version.apply_contraction import apply_contraction
 from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
-from tcsym.schedule.version.choose import add_versions, choose, record, schedule_by
+from tcsym.schedule.version.choose import choose, record, schedule_by
 from tcsym.schedule.version.contraction_proposals import CONTRACTION, panels_of_terms
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.nest_proposals import PARTS, refused, with_shared_rows
-from tcsym.schedule.version.row_proposals import single_elements
 
 MOST_GUARDS = 2
 Schedule = Callable[[Kernel, str, Setting], Kernel]
@@ -152,8 +149,6 @@ def apply_nest(plan: NestPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return schedule_scan(kernel, nest, setting)
         case Staged() | SumTerms():  # what is staged, or which terms: as the nest says
             return schedule_nest(kernel, nest, setting)
-        case FunctionsApart():
-            return _functions_apart(kernel, nest, setting)
         case SharedRows(height):
             kernel, nest = rows_last(kernel, nest)
             return choose(kernel, nest, setting, with_shared_rows(height), apply)
@@ -167,16 +162,6 @@ def apply_nest(plan: NestPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return kernel
         case _:
             assert_never(plan)
-
-
-def _functions_apart(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """Sums, then the map of them, beside versions for short rows."""
-    kernel, nests = split_maps(kernel, nest, setting.names)
-    setting.note(nest, "few columns: functions of sums apart")
-    kernel = add_versions(kernel, nests[-1], setting, [single_elements], apply_rows)
-    for x in nests:
-        kernel = schedule_nest(kernel, x, replace(setting, long_sums=False))
-    return kernel
 
 
 def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kernel:

@@ -19,7 +19,6 @@ from tcsym.schedule.plan import (
     Interleave,
     Lanes,
     LeafPlan,
-    OneTerm,
     PairRows,
     PermuteFactors,
     RowBlocks,
@@ -42,7 +41,6 @@ from tcsym.schedule.tile.window_schedule import schedule_window_tile
 from tcsym.schedule.version.choose import choose
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.row_proposals import ROWS
-from tcsym.schedule.version.single_terms import as_map
 
 
 def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -91,9 +89,6 @@ def apply_rows(plan: LeafPlan | RowPlan, kernel: Kernel, nest: str, setting: Set
             return _split_windows(kernel, nest, setting)
         case PermuteFactors():
             return _on_permuted_factors(kernel, nest, setting)
-        case OneTerm():
-            setting.note(nest, "sums of one term: a map")
-            return _outer_product(as_map(kernel, nest), nest, setting)
         case _:
             return apply_leaf(plan, kernel, nest, setting)
 
@@ -164,14 +159,3 @@ def _on_permuted_factors(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if factors.rest is not None:
         kernel = schedule_map(kernel, factors.rest, setting)
     return schedule_map(kernel, nest, setting)
-
-
-def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """A map that few calls run: on copies, in vectors across short rows, or along rows."""
-    copied = permute_factors(kernel, nest, setting, True)
-    if copied is not None:
-        kernel = copied.kernel
-        for x in copied.copies:
-            kernel = schedule_rows(kernel, x, setting)
-    plainly = _unrolled(setting, 1)  # which is less code
-    return choose(kernel, nest, plainly, LEAF, apply_rows)

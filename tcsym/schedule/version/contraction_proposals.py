@@ -74,10 +74,7 @@ from tcsym.schedule.version.interleaving import (
     lanes_full,
     transposing,
 )
-from tcsym.schedule.version.narrow_columns import narrow_columns
-from tcsym.schedule.version.single_terms import one_term
 from tcsym.schedule.version.step_lanes import step_lanes
-from tcsym.schedule.version.strips_version import strips_along
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
@@ -289,10 +286,7 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 
 CONTRACTION: tuple[Proposal[Plan], ...] = (
     step_lanes,
-    one_term,
-    narrow_columns,
     interleaved,
-    strips_along,
     few_columns,
     long_sums,
     panels,
