@@ -25,7 +25,7 @@ from tcsym.target.machine import Machine
 
 SAMPLES = 192
 GAIN = 0.003  # of the time in the mean: what a version must save to be kept
-MOST_VERSIONS = 6
+MOST_VERSIONS = 8
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
 _MOST_POINTS = 29.0  # as a logarithm to base 2
@@ -66,9 +66,9 @@ class Counting:
         return kept
 
 
-def samples(kernel: Kernel) -> dict[str, Numbers]:
+def samples(kernel: Kernel, seed: int = 0) -> dict[str, Numbers]:
     """The same for equal sizes, contexts and shapes of arguments."""
-    draw, context = random.Random(0), {k.name: k for k in kernel.context}
+    draw, context = random.Random(seed), {k.name: k for k in kernel.context}
     known = [context.get(name, Known(name, 1, None)) for name in kernel.sizes]
     shapes = [kernel.buffer(name).shape for name in kernel.arguments]
     extents = {e for shape in shapes for e in shape if not e.is_constant}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.cost.choosing import Counting
@@ -34,6 +35,14 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
 
+class Tree(Struct, frozen=True):
+    """A version of a nest, and the temporaries in it."""
+
+    version: Version
+    node: Node
+    buffers: tuple[Buffer, ...]
+
+
 def map_nest(
     kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
 ) -> Kernel:
@@ -41,9 +50,7 @@ def map_nest(
 
     Contract: the last has no condition. Raises `Refused` where one cannot be carried out.
     """
-    shared = _shared(kernel, nest)
-    trees = [_tree(nest.with_sizes(v.facts), v, shared, machine) for v in versions]
-    return _in_place(kernel, nest, versions, trees, names)
+    return _in_place(kernel, nest, _trees(kernel, nest, versions, machine, names), names)
 
 
 def map_nest_by_cost(
@@ -56,14 +63,15 @@ def map_nest_by_cost(
 ) -> tuple[Kernel, Sequence[Version]]:
     """The same with those versions that are worth making, or has_all; the cost chooses among them
     at the sizes of a call. And these, with conditions on what is chosen."""
-    shared, counting = _shared(kernel, nest), Counting(kernel, machine)
-    trees = [_tree(nest.with_sizes(v.facts), v, shared, machine) for v in versions]
-    parts = list[int]()
-    for v, m in zip(versions, trees, strict=True):
-        among = replace(kernel, buffers=tuple(m.buffers.values()))
-        parts.append(counting.cost(among, m.node, nest.around, v.needs))
+    counting, costs = Counting(kernel, machine), list[int]()
+    trees = _trees(kernel, nest, versions, machine, names)
+    for t in trees:
+        among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
+        costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
     always = [v.needs == TRUE for v in versions]
-    kept = range(len(versions)) if has_all else counting.worth_making(parts, always)
+    if not any(always):
+        raise Refused("no plan is for all sizes")
+    kept = range(len(versions)) if has_all else counting.worth_making(costs, always)
     kept = sorted(kept, key=lambda k: (always[k], k))  # the last one can always be
     variable = names.fresh("plan")
     conditions = [
@@ -71,34 +79,38 @@ def map_nest_by_cost(
         for n, k in enumerate(kept)
     ]
     taken = [replace(versions[k], when=c) for k, c in zip(kept, conditions, strict=True)]
-    kernel = _in_place(kernel, nest, taken, [trees[k] for k in kept], names)
+    chosen = [replace(trees[k], version=v) for k, v in zip(kept, taken, strict=True)]
+    kernel = _in_place(kernel, nest, chosen, names)
     if len(kept) == 1:
         return kernel, taken
-    costs = counting.writer.written([parts[k] for k in kept])
-    return replace(kernel, choices=(*kernel.choices, Choice(variable, costs))), taken
+    by = counting.writer.written([costs[k] for k in kept])
+    return replace(kernel, choices=(*kernel.choices, Choice(variable, by))), taken
 
 
-def _in_place(
-    kernel: Kernel,
-    nest: Nest,
-    versions: Sequence[Version],
-    trees: Sequence[Mapping_],
-    names: Names,
-) -> Kernel:
-    made = list[Buffer]()
-    node: Node | None = None
-    for v, m in zip(reversed(versions), reversed(trees), strict=True):
-        close = Close(names, m.buffers)
-        tree = close(m.node, {}, {})
-        made += close.made
-        node = tree if node is None else Branch(v.when, tree, node)
-    assert node is not None and versions[-1].when == TRUE
+def _in_place(kernel: Kernel, nest: Nest, trees: Sequence[Tree], names: Names) -> Kernel:
+    assert trees[-1].version.when == TRUE
+    node = trees[-1].node
+    for t in reversed(trees[:-1]):
+        node = Branch(t.version.when, t.node, node)
     new = marked(node, names)
     body = replace_loop(kernel.body, nest.top.variable, lambda _: new)
+    made = (b for t in trees for b in t.buffers)
     return replace(kernel, body=body, buffers=(*kernel.buffers, *made))
 
 
-def _tree(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
+def _trees(
+    kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
+) -> list[Tree]:
+    shared, found = _shared(kernel, nest), list[Tree]()
+    for v in versions:
+        made = _mapped(nest.with_sizes(v.facts), v, shared, machine)
+        close = Close(names, made.buffers)
+        node = close(made.node, {}, {})
+        found.append(Tree(v, node, tuple(close.made)))
+    return found
+
+
+def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
     try:
         m = apply(own(start, nest, shared), v.plan)

@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.compiler import Lowering, analyse
+from tcsym.cost.choosing import SAMPLES, Counting, samples
 from tcsym.cost.counting import counted, nanoseconds
 from tcsym.cost.terms import of, prices_of
-from tcsym.index.expr import Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
+from tcsym.frontend.program import Program
+from tcsym.index.expr import TRUE, Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
 from tcsym.index.straight_line import Writer, Written
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
 from tcsym.target.names import resolve_target
+from tests.fuzz.generate import random_program
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 M, N = var("M"), var("N")
@@ -109,3 +114,31 @@ def test_rows_wait_for_reductions_that_vectors_need(text: str, each: float) -> N
     found = counted(_mapped(text), TARGET.machine, {"M": np.array([64]), "K": np.array([1000])})
     assert of(found, "across")[0] > 0
     assert 0.25 * 64 * each <= of(found, "stall")[0] <= 64 * each
+
+
+@pytest.mark.parametrize("name", tcsym.library.names()[::5])
+def test_programs_count_at_sizes_that_they_were_not_written_by(name: str) -> None:
+    (*_, program) = analyse(tcsym.library.source(name)).values()
+    _of_other_sizes(program)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_programs_of_generated_texts(seed: int) -> None:
+    case = random_program(random.Random(seed))
+    _of_other_sizes(analyse(case.source)[case.name])
+
+
+def _of_other_sizes(program: Program) -> None:
+    """Nearly all: where the samples lack what is seldom, a program does too."""
+    target = resolve_target("cpu:avx2")
+    layouts: Any = ("dense",) * (len(program.inputs) + len(program.outputs))
+    stages = Lowering(program, target, Options(), {}, layouts, (), {})
+    kernel = stages.mapped(stages.scheduled()).kernel
+    counting = Counting(kernel, target.machine)
+    cost = counting.cost(kernel, kernel.body, (), TRUE)
+    of_program = counting.writer.written([cost])
+    others = samples(kernel, 1)
+    found = np.broadcast_to(of_program.evaluate(others)[0][:, 0], SAMPLES if others else 1)
+    expected = nanoseconds(kernel, target.machine, others)
+    assert (abs(found / expected - 1) < 1e-9).mean() > 0.75
+    assert abs(np.log(found / expected)).mean() < 0.02

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Versions that the cost chooses: each is right at any sizes, and those that save are kept."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import tcsym
+from tcsym.compiler import Lowering, analyse
+from tcsym.cost.choosing import GAIN, MOST_VERSIONS, Counting, samples
+from tcsym.cost.counting import nanoseconds
+from tcsym.frontend.program import Program
+from tcsym.frontend.sample import random_inputs
+from tcsym.index.straight_line import StraightLine
+from tcsym.index.values import evaluate
+from tcsym.ir.launched import chosen
+from tcsym.ir.loops import Choice, Kernel
+from tcsym.options import Options
+from tcsym.target.names import resolve_target
+from tests.codegen.harness import load
+
+NEW = Options(mapping="new")
+SIZES = (1, 2, 3, 5, 8, 13, 17, 33)
+SERVED = ("matmul", "matmul_nt", "linear_relu", "batched_matmul", "conv2d", "softmax", "layer_norm")
+
+
+def mapped(program: Program, target: str) -> Kernel:
+    dense: Any = ("dense",) * (len(program.inputs) + len(program.outputs))
+    stages = Lowering(program, resolve_target(target), NEW, {}, dense, (), {})
+    return stages.mapped(stages.scheduled(), whole=True).kernel
+
+
+def always(c: Choice, version: int) -> Choice:
+    constants = (0.0, 1.0)
+    places = tuple(int(k != version) for k in range(c.versions))
+    return Choice(c.variable, StraightLine((), constants, (), places))
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_any_version_is_right_at_any_sizes(name: str) -> None:
+    definition = tcsym.define(tcsym.library.source(name))[name]
+    program, rng = analyse(tcsym.library.source(name))[name], random.Random(name)
+    kernel = mapped(program, "cpu:avx2")
+    (choice,) = kernel.choices
+    for version in range(choice.versions):
+        run = load(replace(kernel, choices=(always(choice, version),)))
+        for _ in range(3):
+            sizes = {n: rng.choice(SIZES) for n in program.sizes}
+            sizes |= {n: 33 for n in sizes if n in "HW"}  # room for windows
+            inputs = random_inputs([(t.dtype, t.shape) for t in program.inputs], sizes, 1)
+            arrays = {t.name: x for t, x in zip(program.inputs, inputs, strict=True)}
+            results = []
+            for t in program.outputs:
+                shape = [evaluate(e, sizes) for e in t.shape]
+                arrays[t.name] = np.full(shape, 7, t.dtype.numpy)
+                results.append(arrays[t.name])
+            assert run(arrays, sizes, threads=2) == 0
+            expected = definition.reference(*inputs)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            for a, b in zip(results, expected, strict=True):
+                np.testing.assert_allclose(a, b, 1e-3, 1e-3, err_msg=f"{version} {sizes}")
+
+
+def test_costs_are_those_of_what_runs() -> None:
+    """Of the version that is chosen, but for the call and what other passes do."""
+    program = analyse(tcsym.library.source("matmul"))["matmul"]
+    kernel, machine = mapped(program, "cpu:avx2"), resolve_target("cpu:avx2").machine
+    (choice,), rng = kernel.choices, random.Random(3)
+    for _ in range(20):
+        sizes = {n: rng.randrange(1, 200) for n in kernel.sizes}
+        costs = [float(x[0, 0]) for x in choice.costs.evaluate(sizes)]
+        taken = chosen(kernel, sizes)[choice.variable]
+        assert costs[taken] == min(costs)
+        values = {n: np.array([v]) for n, v in {**sizes, choice.variable: taken}.items()}
+        whole = nanoseconds(kernel, machine, values)[0]
+        assert 0.9 < whole / costs[taken] < 1.2
+
+
+def test_one_size_needs_one_version() -> None:
+    of_one = tcsym.define(
+        "def f(float(64,32) A, float(32,48) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        target="cpu:avx2",
+        options=NEW,
+    ).f
+    assert "plan." not in of_one.explain("mapped")
+
+
+def test_versions_that_save_are_kept() -> None:
+    kernel = mapped(analyse(tcsym.library.source("matmul"))["matmul"], "cpu:avx2")
+    counting = Counting(kernel, resolve_target("cpu:avx2").machine)
+    w = counting.writer
+    n = w.variables["N"]
+    small = w.multiply(w.constant(10), n)
+    large = w.add(n, w.constant(500))
+    never = w.add(small, large)
+    hardly = w.multiply(large, w.constant(1 - GAIN / 4))
+    assert sorted(counting.worth_making([never, small, large], [True] * 3)) == [1, 2]
+    assert counting.worth_making([never, large, hardly], [True] * 3) == [2]
+    assert counting.worth_making([small, large], [False, True]) == [1, 0]
+    many = [
+        w.choose(w.non_negative(w.less(n, w.constant(2**k))), w.constant(5 + k), large)
+        for k in range(12)
+    ]
+    assert len(counting.worth_making([large, *many], [True] * 13)) <= MOST_VERSIONS
+
+
+def test_samples_are_the_same_each_time_and_leave_no_argument_empty() -> None:
+    kernel = mapped(analyse(tcsym.library.source("conv2d"))["conv2d"], "cpu:avx2")
+    found = samples(kernel)
+    for name, values in samples(kernel).items():
+        np.testing.assert_array_equal(values, found[name])
+    assert (found["H"] >= found["KH"]).all()
+    assert all((v >= 1).all() for v in found.values())
+
+
+def test_artifacts_choose(tmp_path: Path) -> None:
+    kernel = tcsym.define(tcsym.library.source("matmul"), target="cpu:avx2", options=NEW).matmul
+    loaded = tcsym.load(kernel.export(tmp_path / "mm", targets=["cpu:avx2"]))
+    rng = np.random.default_rng(0)
+    for m, k, n in ((1, 300, 40), (40, 300, 1), (3, 5, 7), (70, 60, 50)):
+        a, b = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((m, k), (k, n)))
+        for f in (kernel, loaded):
+            np.testing.assert_allclose(f(a, b), a @ b, 1e-3, 1e-3)
