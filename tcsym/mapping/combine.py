@@ -141,7 +141,7 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     if by is inner:
         rest = {x.variable: var(f"{x.variable}.rest") for x in (outer, inner)}
         after = block(after, _renamed(replace(outer, lower=whole), rest))
-    new = block(before, replaced(at, outer.variable, lambda _: after))
+    new: Node = block(before, replaced(at, outer.variable, lambda _: after))
     for name in sums:
         new = allocated(f"{name}.parts", new)
     return replace(m, node=replaced(m.node, at.variable, lambda _: new), buffers=buffers)
