@@ -168,11 +168,9 @@ def _check(at: Loop, band: tuple[Loop, ...], outer: Loop) -> None:
     """All in the sum are terms of elements that only loops of the band move."""
     own = {b for x, _ in walk(at) if isinstance(x, Allocate) for b in x.buffers}
     inside = {x.variable for x, _ in walk(at) if isinstance(x, Loop)}
-    for x in band:
-        if (x.lower.variables() | x.upper.variables()) & inside:
-            raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
-    if (outer.lower.variables() | outer.upper.variables()) & inside:
-        raise Refused(f"the range of {outer.variable} moves inside of {at.variable}")
+    for loop in (*band, outer):
+        if (loop.lower.variables() | loop.upper.variables()) & inside:
+            raise Refused(f"the range of {loop.variable} moves inside of {at.variable}")
     for x, _ in walk(outer):
         match x:
             case Update(buffer=name, subscripts=()) if name in own:

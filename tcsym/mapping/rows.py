@@ -13,7 +13,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, ge
+from tcsym.index.expr import ONE, TRUE, Condition, all_of, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
@@ -25,6 +26,7 @@ from tcsym.target.machine import Machine
 
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
+FAR = 8  # part of the last cache which what is read may fill, beside what is written
 PART = 8192  # rows of a column that are work for one thread
 SHORT = 64  # elements of rows that are copied
 
@@ -215,8 +217,17 @@ class _Proposals(Struct, frozen=True, dict=True):
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
             text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(leaves, 1)]
-            yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
+            yield f"{HEIGHT} rows", self._near(), "; ".join((*text, f"order {order}"))
         yield "single rows", TRUE, "; ".join(self._vectors(leaves, HEIGHT))
+
+    def _near(self) -> Condition:
+        """What is read may be in the cache of all cores. From memory, several rows at once are
+        slower than one after the other."""
+        reads = {a.buffer for s in self.summed for a in s.accesses[1:]}
+        arguments = [b for b in map(self.nest.buffers.get, sorted(reads)) if b is not None]
+        share = self.machine.level("l3").bytes // FAR
+        shapes = [(b.dtype.bytes, b.shape) for b in arguments if b.space == "argument"]
+        return all_of(ge(share // n, product_of(shape)) for n, shape in shapes)
 
     def _leaves(self) -> dict[str, tuple[Statement, ...]]:
         """Innermost loops inside of the band, with what is in them."""
