@@ -8,7 +8,7 @@ same elements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from tcsym.index.expr import (
     mod,
     var,
 )
-from tcsym.index.values import map_atoms, substitute
+from tcsym.index.values import map_atoms, product_of, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Branch,
@@ -68,9 +68,25 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     body = redirected(at.body, d.operand, lambda s: (copy.name, forms[s]))
     written = _is_written(at, d)
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
-    body = allocated(copy.name, block(body, moved) if written else block(moved, body))
+    body = block(body, moved) if written else block(moved, body)
+    if all(x.kind == "serial" for x in dims):
+        body, m = _as_row(body, m, copy.name)
+    body = allocated(copy.name, body)
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
+
+
+def _as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
+    """A copy without points has one dimension: its loops may be merged."""
+    b = m.buffers[name]
+    steps = b.element_strides()
+    row = replace(b, shape=(product_of(b.shape),))
+    flat = redirected(body, name, lambda s: (name, (_sum(i * n for i, n in zip(s, steps)),)))
+    return flat, m.with_buffer(row)
+
+
+def _sum(terms: Iterable[Index]) -> Index:
+    return sum(terms, ZERO)
 
 
 def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:
