@@ -13,11 +13,11 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, Condition, all_of, ge
+from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, all_of, ge
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
-from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
+from tcsym.mapping.nest import Access, Nest, Statement, linear, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.proposal import lanes as lanes_of
@@ -61,14 +61,11 @@ class _Proposals(Struct, frozen=True, dict=True):
         nest = self.nest
         for s in self.summed:
             around = {x.variable for x in s.around}
-            inner = around - {*nest.names}
             ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
             around -= frozenset[str]().union(*ranges)
-            for a in s.accesses:
-                if any(
-                    i.variables() & inner and i.variables() & {*nest.names} for i in a.subscripts
-                ):
-                    raise Refused(f"{a.buffer} is read in windows")
+            windows = [a.buffer for a in s.accesses if _is_window(nest, s, a)]
+            if windows:
+                raise Refused(f"{windows[0]} is read in windows")
             moving = [variables_of(a.subscripts) for a in s.accesses]
             if isinstance(s.node, Update) and not any(around <= v for v in moving[1:]):
                 raise Refused(f"terms of {s.node.buffer} are needed for others, too")
@@ -266,3 +263,20 @@ class _Proposals(Struct, frozen=True, dict=True):
             at = f"at {v}.tile order"
             copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
             yield "turned rows in lanes", ge(SHORT, n), "; ".join((split, *copies))
+
+
+def _is_window(nest: Nest, s: Statement, a: Access) -> bool:
+    """Points of the band find elements in their sums that others find, too."""
+    band, inner = s.around[: len(nest.band)], s.around[len(nest.band) :]
+    return any(
+        {x.variable, y.variable} <= i.variables() and not _are_apart(i, x, y)
+        for i in a.subscripts
+        for x in band
+        for y in inner
+    )
+
+
+def _are_apart(i: Index, x: Loop, y: Loop) -> bool:
+    """One of the loops steps over all that the other moves along."""
+    steps = linear(i, x.variable), linear(i, y.variable)
+    return steps[0] == (steps[1] or ZERO) * extent(y) or steps[1] == (steps[0] or ZERO) * extent(x)
