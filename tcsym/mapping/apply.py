@@ -9,7 +9,7 @@ from math import prod
 from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
-from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, minimum, mod, var
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
@@ -21,6 +21,7 @@ from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Spl
 from tcsym.mapping.stage import stage
 from tcsym.mapping.tree import Mapping_, found, replaced, sunk, variables_of
 
+MOST_POINTS = 64
 KINDS = {"reg": "unrolled", "lane": "vector"}
 
 
@@ -45,21 +46,24 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
 def split(m: Mapping_, d: Split) -> Mapping_:
     loop = found(m.node, d.axis)
     names = [p for p, _ in d.parts]
+    if loop.kind != "serial" or loop.order not in ("parallel", "reduction"):
+        raise Refused(f"{d.axis} runs in order, or is no loop any more")
     if names == ["unroll"]:
         times = _number(d.parts[0][1], "unroll")
         return replace(m, node=replaced(m.node, d.axis, lambda x: replace(x, unroll=times)))
     points = [(p, _number(n, p)) for p, n in d.parts if p in POINTS]
     outer = [(p, n) for p, n in d.parts if p not in POINTS]
-    if not outer or outer[0][1] is not None or names != [p for p, _ in (*outer, *points)]:
-        raise Refused(f"split {d.axis}: one loop without a size, sizes, then reg and lane")
-    if loop.order not in ("parallel", "reduction"):
-        raise Refused(f"{d.axis} runs in order")
+    has_size = [n is not None for _, n in outer]
+    if not outer or has_size != [k > 0 for k in range(len(outer))]:
+        raise Refused(f"split {d.axis}: the first loop has no size, the others have one")
+    if d.end == "peel" and "lane" not in names:
+        raise Refused(f"split {d.axis}: only vectors are peeled, as in lane:8")
+    if names != [p for p, _ in (*outer, *points)] or len({*names}) < len(names):
+        raise Refused(f"split {d.axis}: loops, then reg and lane, each name once")
     unit, n = prod(size for _, size in points), extent(loop)
     units = ceildiv(n, unit)
     at = var(_name(d.axis, outer[-1][0])) * unit
     whole = _is_multiple(n, unit)
-    if d.end == "overlap" and not whole:
-        at, whole = minimum(at, n - unit), True
     value, node = loop.lower + at, loop.body
     left, inside = n - at, unit
     made: list[Loop] = []
@@ -93,7 +97,7 @@ def _counted(
     for p, size in reversed(outer):
         v = _name(axis, p)
         if inside is not None:  # what is inside counts a part of its own
-            each, inner = inside
+            each, inner = maximum(1, inside[0]), inside[1]
             total = ceildiv(inner.upper, each)
             lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
@@ -118,8 +122,10 @@ def _name(axis: str, part: str) -> str:
 
 def _number(n: Index | None, part: str) -> int:
     known = None if n is None else n.as_int()
-    if known is None:
-        raise Refused(f"{part} needs a number")
+    if known is None or not 1 <= known <= MOST_POINTS:
+        raise Refused(f"{part} needs a number from 1 to {MOST_POINTS}")
+    if part == "lane" and known & (known - 1):
+        raise Refused(f"{known} lanes are no power of two")
     return known
 
 

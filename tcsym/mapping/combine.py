@@ -16,7 +16,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Combine, Refused
-from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced
+from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced, variables_of
 from tcsym.schedule.analysis.identities import identity
 
 
@@ -60,10 +60,11 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
 
 def _whole_sum(node: Node, loop: Loop) -> Loop:
     """The outermost of the loops of a sum that are around nothing but this one."""
-    (around,) = [y for x, y in walk(node) if x is loop]
+    around = next(y for x, y in walk(node) if x is loop)
+    moving = variables_of(i for x, _ in walk(loop) if isinstance(x, Update) for i in x.subscripts)
     found = loop
     for x in reversed(around):
-        if x.body is not found or x.order != "reduction":
+        if x.body is not found or x.order != "reduction" or x.variable in moving:
             break
         found = x
     return found
@@ -122,7 +123,7 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     terms: Node = inner if by is outer else _terms(outer, inner, whole)
     sums = {u.buffer: u for u, _ in walk(inner.body) if isinstance(u, Update)}
     for name, u in sums.items():
-        b, part, parts = buffers[name], f"{name}.part", f"{name}.parts"
+        b, part, parts = buffers[name], f"{name}.part", f"{name}.rows"
         buffers[part] = replace(b, name=part)
         buffers[parts] = Buffer(parts, b.dtype, shape, "arena")
         terms = redirected(terms, name, lambda _, part=part: (part, ()))  # type: ignore[misc]
@@ -143,7 +144,7 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         after = block(after, _renamed(replace(outer, lower=whole), rest))
     new: Node = block(before, replaced(at, outer.variable, lambda _: after))
     for name in sums:
-        new = allocated(f"{name}.parts", new)
+        new = allocated(f"{name}.rows", new)
     return replace(m, node=replaced(m.node, at.variable, lambda _: new), buffers=buffers)
 
 

@@ -68,8 +68,14 @@ def _tiles(m: Mapping_, node: Node) -> Node:
         if masks:
             moves = frozenset[str]().union(*map(_moves, masks))
             last = [x for x in loops if x.variable in moves][-1]
-            end = _peeled if m.ends.get(last.variable) == "peel" else _branched
-            return _with(node, last, lambda x: end(m, masks, x))
+            if m.ends.get(last.variable) != "peel":
+                return _with(node, last, lambda x: _branched(m, masks, x))
+            others = [x for x in masks if last.variable not in _moves(x)]
+            if not others:
+                return _with(node, last, lambda x: _peeled(m, masks, x))
+            moves = frozenset[str]().union(*map(_moves, others))
+            last = [x for x in loops if x.variable in moves][-1]  # around what is peeled
+            return _with(node, last, lambda x: _branched(m, others, x))
     return map_inner(node, partial(_tiles, m))
 
 
@@ -233,10 +239,10 @@ def _peeled(m: Mapping_, masks: list[Loop], tiles: Loop) -> Node:
     assert last is not None
     unit = -last.coefficient(tiles.variable)
     n = last + var(tiles.variable) * unit + unit - lanes
-    whole = floordiv(n, unit)
-    first = replace(tiles, upper=minimum(tiles.upper, whole), body=_unmasked(tiles.body, names))
+    whole = minimum(tiles.upper, maximum(tiles.lower, floordiv(n, unit)))
+    first = replace(tiles, upper=whole, body=_unmasked(tiles.body, names))
     rest = _single(tiles.body, {x.variable for x in around}, masks[0].variable, mask, lanes)
-    return block(first, replace(tiles, lower=maximum(tiles.lower, whole), body=rest))
+    return block(first, replace(tiles, lower=whole, body=rest))
 
 
 def _single(node: Node, copies: set[str], lane: str, mask: Index, lanes: int) -> Node:

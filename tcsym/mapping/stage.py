@@ -29,6 +29,7 @@ from tcsym.index.expr import (
     floordiv,
     ge,
     index,
+    minimum,
     mod,
     var,
 )
@@ -311,5 +312,6 @@ def _together(source: Places, lane: Loop) -> tuple[Condition, Places]:
 
 def _in_order(loops: Sequence[Loop], node: Node) -> Node:
     for x in reversed(loops):
-        node = replace(x, kind="serial", order="parallel", mask=None, unroll=1, body=node)
+        upper = x.upper if x.mask is None else minimum(x.upper, x.mask)
+        node = Loop(x.variable, x.lower, upper, node, "serial", "parallel")
     return node

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import Index, index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Value, number, tame
 from tests.fuzz.statements import pointwise
 from tests.fuzz.writer import Writer, left_side, variables, where
+
+STEP_POINTS = 16  # as many as the reference computes at once while it takes one step of loops
 
 
 def filled(w: Writer) -> None:
@@ -42,6 +44,7 @@ def program(w: Writer) -> None:
     m = var(w.rng.choice(w.sizes))
     form = w.rng.choice(["table", "table", "band", "triangle"])
     m = m if form == "table" else n
+    w.points.append((n, m, index(STEP_POINTS)))
     shape = {"i": n + 1, "j": m + 1, **rest}
     _set(w, name, shape)
     for at in w.rng.sample([["0", "j"], ["i", "0"], ["0", "0"]], w.rng.randint(0, 2)):
