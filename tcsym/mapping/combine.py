@@ -16,7 +16,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Combine, Refused
-from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced, variables_of
+from tcsym.mapping.tree import Mapping_, across, as_row, found, redirected, replaced, variables_of
 from tcsym.schedule.analysis.identities import identity
 
 
@@ -143,9 +143,11 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         rest = {x.variable: var(f"{x.variable}.rest") for x in (outer, inner)}
         after = block(after, _renamed(replace(outer, lower=whole), rest))
     new: Node = block(before, replaced(at, outer.variable, lambda _: after))
+    m = replace(m, buffers=buffers)
     for name in sums:
+        new, m = as_row(new, m, f"{name}.rows")
         new = allocated(f"{name}.rows", new)
-    return replace(m, node=replaced(m.node, at.variable, lambda _: new), buffers=buffers)
+    return replace(m, node=replaced(m.node, at.variable, lambda _: new))
 
 
 def _two(at: Loop, axis: str) -> tuple[Loop, Loop]:

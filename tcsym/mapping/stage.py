@@ -8,7 +8,7 @@ same elements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from tcsym.index.expr import (
     mod,
     var,
 )
-from tcsym.index.values import map_atoms, product_of, substitute
+from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Branch,
@@ -49,7 +49,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.mapping.nest import linear, stride
 from tcsym.mapping.plan import Refused, Stage
-from tcsym.mapping.tree import Mapping_, accessed, found, redirected, replaced, variables_of
+from tcsym.mapping.tree import Mapping_, accessed, as_row, found, redirected, replaced, variables_of
 
 Places = tuple[Index, ...]
 
@@ -71,23 +71,10 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
     if all(x.kind == "serial" for x in dims):
-        body, m = _as_row(body, m, copy.name)
+        body, m = as_row(body, m, copy.name)
     body = allocated(copy.name, body)
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
-
-
-def _as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
-    """A copy without points has one dimension: its loops may be merged."""
-    b = m.buffers[name]
-    steps = b.element_strides()
-    row = replace(b, shape=(product_of(b.shape),))
-    flat = redirected(body, name, lambda s: (name, (_sum(i * n for i, n in zip(s, steps)),)))
-    return flat, m.with_buffer(row)
-
-
-def _sum(terms: Iterable[Index]) -> Index:
-    return sum(terms, ZERO)
 
 
 def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:
