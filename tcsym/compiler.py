@@ -300,7 +300,7 @@ def explain_stage(
         return _costs_text(scheduled.kernel, target, options, {**fixed, **(sizes or {})})
     mapped = stages.mapped(scheduled)
     if stage == "plan":
-        return _plan_text(mapped, options, sizes or {})
+        return _plan_text(mapped, target, options, sizes or {})
     if stage == "mapped":
         return _loops_text(stage, mapped.kernel, (*scheduled.notes, *mapped.notes), sizes or {})
     made = backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
@@ -333,11 +333,15 @@ def _costs_text(
     return Explanation(costs_text(kernel, target.machine, options, given), COSTS)
 
 
-def _plan_text(mapped: Mapped, options: Options, sizes: Mapping[str, int]) -> Explanation:
+def _plan_text(
+    mapped: Mapped, target: Target, options: Options, sizes: Mapping[str, int]
+) -> Explanation:
     from tcsym.ir.idle import body_ranges
+    from tcsym.plan_costs import told_by_cost
     from tcsym.schedule.plan_text import choices_lines
 
     known = body_ranges(mapped.kernel, sizes) if sizes else {}
+    mapped = told_by_cost(mapped, target.machine, sizes)
     told = [str(plan_error(text, options)) for text in mapped.warnings]
     lines = [(f"# {line}", True) for text in told for line in text.splitlines()]
     lines += choices_lines(mapped.choices, mapped.kernel.sizes, known)

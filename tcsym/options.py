@@ -340,6 +340,9 @@ def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:
         _require_integer("nests", nest, 0, MOST_NESTS - 1)
         _require_choice("nests", name, NEST_FIELDS)
         _require_value(name, value)
+        if name == "plan" and value and not _PLAN.fullmatch(str(value)):
+            hint = "write `Options(plan=...)`, with the name of the nest in front of its directives"
+            raise OptionError(f"option `nests` has directives for nest {nest}", hint=hint)
     if len({(nest, name) for nest, name, _ in items}) < len(items):
         raise OptionError(f"option `nests` is {given!r}, which has a field of a nest twice")
     return tuple(sorted((nest, name, value) for nest, name, value in items))

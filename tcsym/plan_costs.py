@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from tcsym.cost.counting import counted
 from tcsym.cost.terms import TERMS, Counts, prices_of
-from tcsym.ir.loops import Kernel
+from tcsym.index.expr import condition_variables
+from tcsym.ir.loops import THREADS, Kernel
 from tcsym.ir.text import kernel_text
 from tcsym.ir.views import body_sizes
 from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.machine import Machine
@@ -64,12 +66,15 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
     counts = [counts_at(x.mapped.kernel, machine, sizes) for x in found]
     prices = prices_of(machine)
     at = ", ".join(f"{name}={value}" for name, value in sizes.items())
-    how = "asked for" if options.plans else "chosen by rules"
+    by = "cost" if found[0].mapped.kernel.choices else "rules"
+    how = "asked for" if options.plans else f"chosen by {by}"
     lines = [
         f"{at}: counted instructions of one thread, at their prices" if at else "of one thread",
         f"{_time(float(counts[0] @ prices)):>9}  {how}: {_terms(counts[0] * prices, '')}",
     ]
     seen = {counts[0].tobytes()}
+    for v, told in versions_text(found[0].mapped.kernel, machine, sizes).items():
+        lines += [f"{'':9}  with {v} = {k}: {text}" for k, text in enumerate(told)]
     for x, c in sorted(zip(found[1:], counts[1:]), key=lambda y: float(y[1] @ prices)):
         if c.tobytes() not in seen:  # else the same runs at these sizes
             seen.add(c.tobytes())
@@ -83,6 +88,42 @@ def counts_at(kernel: Kernel, machine: Machine, sizes: Mapping[str, int]) -> Cou
     """By `TERMS`, of a call of the mapped kernel."""
     columns = {name: np.array([n], np.int64) for name, n in body_sizes(kernel, sizes).items()}
     return np.asarray(counted(kernel, machine, columns)[0])
+
+
+def told_by_cost(mapped: Mapped, machine: Machine, sizes: Mapping[str, int]) -> Mapped:
+    """With what a call of these sizes takes by each version that the cost chooses among, if they
+    are all sizes."""
+    if not sizes.keys() >= {*mapped.kernel.sizes}:
+        return mapped
+    told = versions_text(mapped.kernel, machine, sizes)
+
+    def of_nest(x: Choice | Note) -> Choice | Note:
+        versions = x.versions if isinstance(x, Choice) else ()
+        taken = [v for v in versions if isinstance(v, Taken)]
+        asked = condition_variables(taken[0].when) if taken else frozenset[str]()
+        texts = next((t for v, t in told.items() if v in asked), ())
+        if not isinstance(x, Choice) or not texts:
+            return x
+        priced = (replace(v, cost=t) for v, t in zip(taken, texts, strict=True))
+        return replace(x, versions=tuple(priced))
+
+    return replace(mapped, choices=tuple(map(of_nest, mapped.choices)))
+
+
+def versions_text(
+    kernel: Kernel, machine: Machine, sizes: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Of each variable that the kernel chooses: the costs by which it does, and the terms of a call
+    with each of its values."""
+    found, prices = dict[str, tuple[str, ...]](), prices_of(machine)
+    given = body_sizes(kernel, sizes)
+    for c in kernel.choices:
+        columns = {name: np.full(c.versions, n) for name, n in given.items()}
+        rows = counted(kernel, machine, {**columns, c.variable: np.arange(c.versions)})
+        costs = (float(x[0, 0]) for x in c.costs.evaluate({THREADS: 1, **given}))
+        told = (f"{_time(x)}: {_terms(row * prices, '')}" for x, row in zip(costs, rows))
+        found[c.variable] = tuple(told)
+    return found
 
 
 def _time(nanoseconds: float) -> str:

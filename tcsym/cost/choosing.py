@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 
 SAMPLES = 192
-GAIN = 0.003  # of the time in the mean: what a version must save to be kept
+GAIN = 0.01  # of the time in the mean: what a version must save to be kept
 MOST_VERSIONS = 8
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
-_MOST_POINTS = 29.0  # as a logarithm to base 2
+_LEAST_POINTS, _MOST_POINTS = 8.0, 29.0  # as logarithms to base 2
+_MOST_SCALE = 1.5
 
 
 class Counting:
@@ -85,10 +86,9 @@ def samples(kernel: Kernel, seed: int = 0) -> dict[str, Numbers]:
 
 def _drawn(known: Sequence[Known], draw: random.Random) -> dict[str, int]:
     logs = [_logarithm(k, draw) for k in known]
-    most = draw.uniform(_MOST_POINTS / 2, _MOST_POINTS)
-    scale = min(1.0, most / max(1.0, sum(logs)))
-    found: Mapping[str, int] = {k.name: _clipped(k, 2 ** (x * scale)) for k, x in zip(known, logs)}
-    return dict(found)
+    points = draw.uniform(_LEAST_POINTS, _MOST_POINTS)
+    scale = min(points / max(1.0, sum(logs)), _MOST_SCALE)
+    return {k.name: _clipped(k, 2 ** (x * scale)) for k, x in zip(known, logs)}
 
 
 def _logarithm(k: Known, draw: random.Random) -> float:
@@ -100,6 +100,6 @@ def _logarithm(k: Known, draw: random.Random) -> float:
 
 
 def _clipped(k: Known, value: float) -> int:
-    low, high = max(1, k.low), math.inf if k.high is None else k.high
+    low, high = max(1, k.low), max(_LARGEST, 16 * k.low) if k.high is None else k.high
     found = int(max(low, min(high, value)))
     return max(k.step, found // k.step * k.step)

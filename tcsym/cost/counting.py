@@ -47,7 +47,8 @@ Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 def counted(kernel: Kernel, machine: Machine, sizes: Mapping[str, Any]) -> Counts:
     """Rows of counts by `TERMS`, one for each choice of sizes, and of THREADS if these are not one;
-    arrays of equal length, one a size. The work is that of all threads together.
+    arrays of equal length, one a size. What the kernel chooses is the cheapest, if it is not given.
+    The work is that of all threads together.
     """
     return _at(kernel, machine, sizes, lambda found: found, len(TERMS))
 
@@ -65,6 +66,7 @@ def priced(machine: Machine) -> Weigh:
 def _at(
     kernel: Kernel, machine: Machine, sizes: Mapping[str, Any], weigh: Weigh, width: int
 ) -> Numbers:
+    sizes = {**_chosen(kernel, sizes), **sizes}
     writer = Writer(sizes)
     known = {v: writer.constant(0) for v in kernel.launched}
     known |= {THREADS: writer.constant(1)} | writer.variables
@@ -72,6 +74,15 @@ def _at(
     total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
     n = len(next(iter(sizes.values()))) if sizes else 1
     return np.broadcast_to(writer.columns[total], (n, width)).copy()
+
+
+def _chosen(kernel: Kernel, sizes: Mapping[str, Any]) -> dict[str, Numbers]:
+    """The cheapest versions of all choices that sizes do not tell."""
+    values, found = {THREADS: 1, **sizes}, dict[str, Numbers]()
+    for c in kernel.choices:
+        costs = np.broadcast_arrays(*c.costs.evaluate(values))
+        found[c.variable] = np.argmin([x[:, 0] for x in costs], 0)
+    return found
 
 
 class Walk:
@@ -181,13 +192,14 @@ class Walk:
         With two there is nothing between, where it counts nothing which is looked at: the first.
         """
         w = self.writer
-        one = w.constant(1)
-        last = w.greatest(w.less(trips, one), w.constant(0))
+        first = of(w.constant(0))
+        last = w.greatest(w.less(trips, w.constant(1)), w.constant(0))
         inner = w.greatest(w.less(trips, w.constant(2)), w.constant(0))
+        ends = w.add(w.multiply(self._some(trips), first), w.multiply(self._some(last), of(last)))
         middle = of(w.quotient(last, w.constant(2)))
-        second, before_last = of(w.least(one, inner)), of(inner)
-        ends = w.multiply(self._some(trips), of(w.constant(0)))
-        ends = w.add(ends, w.multiply(self._some(last), of(last)))
+        if middle == first:
+            return w.add(ends, w.multiply(inner, first))
+        second, before_last = of(w.least(w.constant(1), inner)), of(inner)
         between = w.add(w.add(second, before_last), w.multiply(w.constant(4), middle))
         return w.add(ends, w.multiply(w.multiply(inner, w.constant(1 / 6)), between))
 

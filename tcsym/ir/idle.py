@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tcsym.index.expr import FALSE, TRUE
+from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.views import viewed_values
 from tcsym.sizes.context import ANY, Interval, Ranges, decided, interval, narrowed, ranges_of
@@ -36,7 +37,10 @@ def body_ranges(kernel: Kernel, sizes: Mapping[str, int]) -> Ranges:
     given |= ranges_of(kernel.context)
     given |= {name: Interval(value, value) for name, value in sizes.items()}
     viewed = viewed_values(kernel.view) if kernel.view is not None else {}
-    return given | {name: interval(e, given) for name, e in viewed.items()}
+    given |= {name: interval(e, given) for name, e in viewed.items()}
+    known = {name: x.low for name, x in given.items() if x.low == x.high and x.low is not None}
+    taken = chosen(kernel, known)
+    return given | {name: Interval(value, value) for name, value in taken.items()}
 
 
 def _flags(n: Node, ranges: Ranges, runs: bool) -> Iterator[bool]:

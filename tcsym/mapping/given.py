@@ -40,6 +40,13 @@ def unknown_nests(nests: Sequence[str], options: Options) -> Iterator[str]:
             yield told_of_plan(x.at, f"a plan for one of {len(nests)} nests", hint)
 
 
+def on_device(options: Options) -> Iterator[str]:
+    """What to tell of plans for a target that has none of directives."""
+    for x in given_nests(options):
+        hint = 'plans of a device are names, as in `explain("plan")`'
+        yield told_of_plan(x.at, "directives are for processors", hint)
+
+
 def versions_of(given: GivenNest, nest: Nest) -> Iterator[Version]:
     """Raises `Refused` for what is no size."""
     values = quotients(nest.sizes)

@@ -29,8 +29,8 @@ class Note(Struct, frozen=True):
 class Taken(Struct, frozen=True):
     """A version that the kernel has, and what was chosen for the nests inside it.
 
-    is_left_out: it has none for these sizes, which are left to another kernel. cost: of a device's
-    grid, as text.
+    is_left_out: it has none for these sizes, which are left to another kernel. cost: of a call at
+    sizes that were asked for, of a device's grid, as text.
     """
 
     when: Condition

@@ -36,6 +36,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify, verify_exact
+from tcsym.mapping.given import on_device
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -106,7 +107,7 @@ def map_gpu(
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
-        warnings=unmet(host.options, host.offered, host.nests),
+        warnings=(*on_device(host.options), *unmet(host.options, host.offered, host.nests)),
     )
 
 
@@ -192,7 +193,7 @@ class _Host(Struct):
         if self.stays or not n.is_steps:
             return replace(n, body=self.node(n.body))
         found = ways(self.kernel, n, self.machine)
-        wanted = self.options.of_nest(len(self.nests)).plan
+        wanted = self.options.of_nest(len(self.nests)).plan_name
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
         self.note_offered(n.variable, [x.plan.name for x in found], len(found) > 1)
         before, told = self.choices, list[Taken]()
@@ -283,7 +284,7 @@ class _Host(Struct):
             self.nests.append({loop: names})
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
-        wanted = self.options.of_nest(len(self.nests)).plan
+        wanted = self.options.of_nest(len(self.nests)).plan_name
         found = versions(nest_of(self.kernel, top), self.machine, wanted, self.stays)
         asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
         for b in self.kernel.buffers:

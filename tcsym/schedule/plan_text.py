@@ -70,7 +70,8 @@ def _directives(nest: str, versions: tuple[Taken | Note, ...], known: Ranges) ->
         head = f"{before}if {_told(x.when)}:" if x.when != TRUE else "else:"
         left = "; left to another kernel" if x.is_left_out else ""
         if len(taken) > 1:
-            yield f"  {head}  # {x.plan.name}{left}", here
+            cost = f"; {x.cost}" if x.cost else ""
+            yield f"  {head}  # {x.plan.name}{left}{cost}", here
         yield from ((f"    {line}", here) for line in x.plan.lines)
         before, serves = "else ", serves and held != TRUE
 

@@ -127,3 +127,15 @@ def test_artifacts_choose(tmp_path: Path) -> None:
         a, b = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((m, k), (k, n)))
         for f in (kernel, loaded):
             np.testing.assert_allclose(f(a, b), a @ b, 1e-3, 1e-3)
+
+
+def test_explain_tells_what_decides() -> None:
+    f = tcsym.define(tcsym.library.source("softmax"), target="cpu:avx2", options=NEW).softmax
+    sizes = {"N": 1000, "D": 10}
+    costs = [x for x in f.explain("plan", **sizes).splitlines() if "  # " in x]
+    assert len(costs) == 2 and all(" us: " in x for x in costs)
+    assert not any(" us: " in x for x in f.explain("plan", N=1000).splitlines())
+    told = f.explain("costs", **sizes)
+    assert "chosen by cost" in told and "with plan.1 = 1: " in told
+    few, many = (f.explain("plan", N=1000, D=d) for d in (10, 1000))
+    assert few.idle != many.idle and few.idle and many.idle  # the lines of the other version

@@ -19,6 +19,7 @@ from tcsym.index.text import condition_text
 from tcsym.index.values import evaluate, holds
 from tcsym.mapping.text import parse_nests
 from tcsym.options import Options
+from tcsym.tuning.tree import Leaf, tree_from_json
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 TWO = """def f(float(M,K) A, float(K,N) B) -> (C, D) {
@@ -192,3 +193,19 @@ def test_any_text_is_read_or_refused() -> None:
                 parse_nests(text[:k] + text[k + n :])
             except OptionError as error:
                 assert error.line >= 1 or error.hint
+
+
+def test_a_device_has_no_directives() -> None:
+    text = "split m tile reg:4; order m.tile n"
+    f = tcsym.define(MATMUL, target="cuda:sm_80", plan=text).f
+    assert "# <plan>:1:1: directives are for processors" in f.explain("plan")
+    with pytest.raises(OptionError, match="option `nests` has directives for nest 0"):
+        Options(nests=((0, "plan", text),))
+
+
+def test_kept_trees_of_options_take_it() -> None:
+    """A tree of options, as tuning keeps them, has plans as texts; no other text is one."""
+    data = {"options": {"plan": "m: split m tile reg:4; order m.tile n"}}
+    assert tree_from_json(data, 3) == Leaf(Options(**data["options"]))
+    with pytest.raises(OptionError, match="there is no directive `spl`"):
+        tree_from_json({"options": {"plan": "m: spl m"}}, 3)
