@@ -101,9 +101,20 @@ class _Proposals(Struct, frozen=True, dict=True):
         folded = self._folded(v)
         if folded is not None:
             yield folded
-        order = (*(x for x in self.nest.names if x != v), f"{v}.tile")
-        text = f"split {v} tile lane:{self.lanes} end=peel; order {' '.join(order)}"
-        yield "vectors", TRUE, text
+        outer = [x for x in self.nest.names if x != v]
+        text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
+        if outer and self._has_neighbours(outer[-1]):
+            *rest, u = outer
+            rows = f"split {u} tile reg:{HEIGHT} end=half; {text}"
+            yield "rows that share neighbours", TRUE, rows.format(" ".join((*rest, f"{u}.tile")))
+        else:
+            yield "vectors", TRUE, text.format(" ".join(outer))
+
+    def _has_neighbours(self, u: str) -> bool:
+        """An operand is read at several places that the loop moves, so that rows share elements."""
+        reads = {a for s in self.nest.statements for a in s.accesses[1:] if self.nest.moves(a, u)}
+        several = len(reads) > len({a.buffer for a in reads})
+        return several and sinks(self.nest.body, frozenset((u,))) is None
 
     def _along(self) -> str:
         """The loop that moves the results element by element."""
