@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,15 @@ from tcsym.cost.choosing import GAIN, MOST_VERSIONS, Counting, samples
 from tcsym.cost.counting import nanoseconds
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import random_inputs
-from tcsym.index.straight_line import StraightLine
+from tcsym.index.straight_line import Writer
 from tcsym.index.values import evaluate
 from tcsym.ir.launched import chosen
-from tcsym.ir.loops import Choice, Kernel
+from tcsym.ir.loops import THREADS, Choice, Kernel
 from tcsym.options import Options
+from tcsym.target.host import runs_here
 from tcsym.target.names import resolve_target
-from tests.codegen.harness import load
+from tests.codegen.harness import Loaded, load
+from tests.mapping import drawn
 
 NEW = Options(mapping="new")
 SIZES = (1, 2, 3, 5, 8, 13, 17, 33)
@@ -36,35 +40,60 @@ def mapped(program: Program, target: str) -> Kernel:
     return stages.mapped(stages.scheduled(), whole=True).kernel
 
 
-def always(c: Choice, version: int) -> Choice:
-    constants = (0.0, 1.0)
-    places = tuple(int(k != version) for k in range(c.versions))
-    return Choice(c.variable, StraightLine((), constants, (), places))
+def by_threads(c: Choice) -> Choice:
+    """With one thread the first version, with two the second, and so on."""
+    writer = Writer({THREADS: np.arange(1, c.versions + 1)})
+    apart = [
+        writer.less(writer.variables[THREADS], writer.constant(k + 1)) for k in range(c.versions)
+    ]
+    return Choice(c.variable, writer.written([writer.multiply(x, x) for x in apart]))
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_any_version_is_right_at_any_sizes(name: str) -> None:
-    definition = tcsym.define(tcsym.library.source(name))[name]
-    program, rng = analyse(tcsym.library.source(name))[name], random.Random(name)
-    kernel = mapped(program, "cpu:avx2")
-    (choice,) = kernel.choices
-    for version in range(choice.versions):
-        run = load(replace(kernel, choices=(always(choice, version),)))
-        for _ in range(3):
-            sizes = {n: rng.choice(SIZES) for n in program.sizes}
-            sizes |= {n: 33 for n in sizes if n in "HW"}  # room for windows
-            inputs = random_inputs([(t.dtype, t.shape) for t in program.inputs], sizes, 1)
-            arrays = {t.name: x for t, x in zip(program.inputs, inputs, strict=True)}
-            results = []
-            for t in program.outputs:
-                shape = [evaluate(e, sizes) for e in t.shape]
-                arrays[t.name] = np.full(shape, 7, t.dtype.numpy)
-                results.append(arrays[t.name])
-            assert run(arrays, sizes, threads=2) == 0
-            expected = definition.reference(*inputs)
-            expected = expected if isinstance(expected, tuple) else (expected,)
-            for a, b in zip(results, expected, strict=True):
-                np.testing.assert_allclose(a, b, 1e-3, 1e-3, err_msg=f"{version} {sizes}")
+    assert run_each(tcsym.library.source(name), name, "cpu:avx2")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_version_of_drawn_nests_is_right(seed: int) -> None:
+    run_each(drawn.program(random.Random(seed)), "f", ("cpu:avx2", "cpu:avx512")[seed % 2])
+
+
+def run_each(source: str, name: str, target: str) -> int:
+    """Each version of what the kernel chooses, at sizes that cost did not choose it for."""
+    definition = tcsym.define(source)[name]
+    program, rng = analyse(source)[name], random.Random(source)
+    kernel = mapped(program, target)
+    if not kernel.choices or not runs_here(resolve_target(target)):
+        return 0
+    run = load(replace(kernel, choices=tuple(map(by_threads, kernel.choices))), target)
+    for version in range(max(c.versions for c in kernel.choices)):
+        for sizes in islice(some_sizes(program, rng), 3):
+            compare(run, definition, program, sizes, version + 1)
+    return len(kernel.choices)
+
+
+def some_sizes(program: Program, rng: random.Random) -> Iterator[dict[str, int]]:
+    """With room for windows."""
+    while True:
+        sizes = {n: rng.choice(SIZES) for n in program.sizes}
+        shapes = (t.shape for t in (*program.inputs, *program.outputs))
+        if all(evaluate(e, sizes) > 0 for shape in shapes for e in shape):
+            yield sizes
+
+
+def compare(
+    run: Loaded, definition: Any, program: Program, sizes: dict[str, int], threads: int
+) -> None:
+    inputs = random_inputs([(t.dtype, t.shape) for t in program.inputs], sizes, 1)
+    arrays = {t.name: x for t, x in zip(program.inputs, inputs, strict=True)}
+    for t in program.outputs:
+        arrays[t.name] = np.full([evaluate(e, sizes) for e in t.shape], 7, t.dtype.numpy)
+    assert run(arrays, sizes, threads) == 0
+    expected = definition.reference(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for t, x in zip(program.outputs, expected, strict=True):
+        np.testing.assert_allclose(arrays[t.name], x, 1e-3, 1e-3, err_msg=str(sizes))
 
 
 def test_costs_are_those_of_what_runs() -> None:

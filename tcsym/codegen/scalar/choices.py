@@ -61,7 +61,7 @@ def _define(context: Context, costs: StraightLine) -> None:
         module.declarations[f"{_NAME}.{name}"] = f"@{_NAME}.{name} = internal {text}"
     parameters = ", ".join(f"i64 %s{k}" for k in range(len(costs.variables)))
     _define_kept(Function(module, f"define internal i64 @{_NAME}({parameters}) #1"), parameters)
-    head = f"define internal i64 @{_NAME}.new({parameters}) cold optnone #1"
+    head = f"define internal i64 @{_NAME}.new({parameters}) cold #1"
     _define_new(Function(module, head), costs, kernel.choices)
 
 
