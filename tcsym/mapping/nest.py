@@ -250,9 +250,13 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
 
 
 def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:
-    """The `n` elements that `inner` moves along are followed by those of the next `outer`."""
+    """The `n` elements that `inner` moves along are followed by those of the next `outer`. Those of
+    a temporary are not: it may be laid out otherwise, once all its uses are known."""
     far, near = stride(b, at, outer), stride(b, at, inner)
-    return far is not None and near is not None and far == near * n
+    if far is None or near is None or far != near * n:
+        return False
+    is_moved = any({outer, inner} & s.variables() for s in at)
+    return b.space == "argument" or not is_moved
 
 
 # ---- legality: each says why not, or None

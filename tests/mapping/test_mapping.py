@@ -11,8 +11,10 @@ import pytest
 import tcsym
 from tcsym.errors import OptionError
 from tcsym.index.formula import index_of
-from tcsym.mapping.plan import plan_text
+from tcsym.mapping.plan import Refused, plan_text
 from tcsym.mapping.text import parse
+from tests.mapping import drawn
+from tests.schedule.targets import AVX2
 
 MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 TURNED = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -129,3 +131,15 @@ def test_copies_have_a_place() -> None:
     numbers = np.random.default_rng(0)
     x, y = (numbers.uniform(-1, 1, s).astype(np.float32) for s in ((64, 256, 3), (64, 4, 3)))
     np.testing.assert_allclose(f(x, y), np.einsum("bmk,bnk->mbn", x, y), atol=1e-5)
+
+
+def test_rows_of_shared_temporaries_do_not_run_on() -> None:
+    """They are laid out once all nests are mapped, with rows of their own."""
+    source = """def f(float(M,M) X) -> (R) {
+      P(i,j) = X(i,j) * 2
+      R(i,j) +=! P(i,k) * P(k,j) }"""
+    kernel = drawn.naive(source)
+    first, _ = drawn.nests(kernel)
+    i, j = first.names
+    with pytest.raises(Refused, match=f"P does not run on from {j} to {i}"):
+        drawn.applied(kernel, first, f"merge {i} {j}", AVX2)
