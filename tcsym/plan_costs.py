@@ -120,7 +120,7 @@ def versions_text(
     for c in kernel.choices:
         columns = {name: np.full(c.versions, n) for name, n in given.items()}
         rows = counted(kernel, machine, {**columns, c.variable: np.arange(c.versions)})
-        costs = (float(x[0, 0]) for x in c.costs.evaluate({THREADS: 1, **given}))
+        costs = c.costs.at({THREADS: 1, **given})
         told = (f"{_time(x)}: {_terms(row * prices, '')}" for x, row in zip(costs, rows))
         found[c.variable] = tuple(told)
     return found

@@ -8,6 +8,7 @@ doubles: integers below 2**53 are exact, their quotients too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -41,6 +42,16 @@ class StraightLine(Struct, frozen=True):
         found += [np.atleast_1d(np.array(c, np.float64))[None] for c in self.constants]
         for operator, a, b, c in self.steps:
             found.append(_MEANING[operator](found[a], found[b], found[c]))
+        return [found[k] for k in self.results]
+
+    def at(self, values: Mapping[str, int]) -> list[float]:
+        """The results for one value of each variable."""
+        found = [float(values[name]) for name in self.variables]
+        for x in self.constants:
+            assert isinstance(x, float)
+            found.append(x)
+        for operator, a, b, c in self.steps:
+            found.append(_OF_ONE[operator](found[a], found[b], found[c]))
         return [found[k] for k in self.results]
 
 
@@ -96,6 +107,18 @@ _MEANING: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda a, b, c: np.where(a != 0, b, c),
     lambda a, b, _: (a >= 0) * 1.0,
     lambda a, b, _: (a == 0) * 1.0,
+)
+
+
+_OF_ONE: tuple[Callable[[float, float, float], float], ...] = (
+    lambda a, b, _: a + b,
+    lambda a, b, _: a * b,
+    lambda a, b, _: 0.0 if b == 0 else float(math.floor(a / b)),
+    lambda a, b, _: min(a, b),
+    lambda a, b, _: max(a, b),
+    lambda a, b, c: b if a else c,
+    lambda a, b, _: float(a >= 0),
+    lambda a, b, _: float(a == 0),
 )
 
 

@@ -43,7 +43,7 @@ def chosen(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
     found = dict[str, int]()
     for c in kernel.choices:
         if values.keys() >= {*c.costs.variables}:
-            costs = [float(x[0, 0]) for x in c.costs.evaluate(values)]
+            costs = c.costs.at(values)
             found[c.variable] = costs.index(min(costs))
     return found
 

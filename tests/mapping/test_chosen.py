@@ -31,7 +31,7 @@ from tests.mapping import drawn
 
 NEW = Options(mapping="new")
 SIZES = (1, 2, 3, 5, 8, 13, 17, 33)
-SERVED = ("matmul", "matmul_nt", "linear_relu", "batched_matmul", "conv2d", "softmax", "layer_norm")
+SERVED = ("matmul", "matmul_nt", "linear_relu", "batched_matmul", "softmax", "layer_norm")
 
 
 def mapped(program: Program, target: str) -> Kernel:

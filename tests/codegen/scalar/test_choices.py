@@ -104,6 +104,13 @@ def test_only_what_is_chosen_is_launched() -> None:
     assert names == [f"{v}.i{n}" for v, n in taken.items()]
 
 
+def test_one_value_is_as_many() -> None:
+    some = {"N": np.arange(0, 4096, 16), "M": np.arange(256)}
+    rows = zip(*(x[:, 0] for x in FIRST.evaluate(some)), strict=True)
+    for n, m, row in zip(some["N"], some["M"], rows, strict=True):
+        assert FIRST.at({"N": n, "M": m}) == list(row)
+
+
 def test_costs_of_quotients() -> None:
     by_quotient = of_multiples(FIRST, {"N": ("S", 16)})
     values = {"S": np.arange(0, 4096, 16), "M": np.arange(256)}
