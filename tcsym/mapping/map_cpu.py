@@ -63,6 +63,9 @@ def map_nest_by_cost(
 ) -> tuple[Kernel, Sequence[Version]]:
     """The same with those versions that are worth making, or has_all; the cost chooses among them
     at the sizes of a call. And these, with conditions on what is chosen."""
+    if len(versions) == 1 and versions[0].needs == TRUE:
+        only = [replace(versions[0], when=TRUE)]
+        return map_nest(kernel, nest, only, machine, names), only
     counting, costs = Counting(kernel, machine), list[int]()
     trees = _trees(kernel, nest, versions, machine, names)
     for t in trees:
