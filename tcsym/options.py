@@ -66,11 +66,12 @@ class Options(Struct, frozen=True, metaclass=_Named):
         as many tiles; more if the second cache or the threads ask for it.
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
-    plan: the plan that nests get at all sizes for which it can be carried out, whatever is said to
-        be quicker, by the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the
-        second that is proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest
-        that is not offered it, or `""`: as sizes say. If none is, the first call is an OptionError
-        that says what they are offered.
+    plan: how nests are mapped, as directives that say it (docs/plans.md), which `explain("plan")`
+        prints. Or one plan for all, at all sizes for which it can be carried out, whatever is said
+        to be quicker, by the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for
+        the second that is proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A
+        nest that is not offered it, or `""`: as sizes say. If none is, or directives cannot be
+        carried out, the first call is an OptionError that says why.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
         another value of a field that says how it is tiled, packed or unrolled. A nest that there is
         not, or that is not offered that plan: OptionError of the first call.

@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Unary
+from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, allocated, block
+from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
+from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
 from tcsym.mapping.stage import stage
-from tcsym.mapping.tree import Mapping_, across, found, redirected, replaced, sunk, variables_of
-from tcsym.schedule.analysis.identities import identity
+from tcsym.mapping.tree import Mapping_, found, replaced, sunk, variables_of
 
 MOST_POINTS = 64
 KINDS = {"reg": "unrolled", "lane": "vector"}
@@ -137,14 +137,9 @@ def _is_multiple(n: Index, size: int) -> bool:
 
 
 def order(m: Mapping_, d: Order) -> Mapping_:
-    band: dict[str, Loop] = {}
-    node = m.node
-    while isinstance(node, Loop) and node.order == "parallel":
-        band[node.variable], node = node, node.body
+    top, band, node = _band(m.node, d)
     points = {v: x for v, x in band.items() if x.kind != "serial"}
     loops = {v: x for v, x in band.items() if x.kind == "serial"}
-    if sorted(d.axes) != sorted(loops):
-        raise Refused(f"order {' '.join(d.axes)} of {' '.join(loops)}")
     known = set(m.sizes)
     for v in d.axes:
         outside = loops[v].lower.variables() | loops[v].upper.variables()
@@ -159,7 +154,22 @@ def order(m: Mapping_, d: Order) -> Mapping_:
     node = sunk(tuple(ordered), node, buffers) if ordered else node
     for v in reversed(d.axes):
         node = replace(loops[v], body=node)
-    return replace(m, node=node, buffers=buffers)
+    return replace(m, node=replaced(m.node, top, lambda _: node), buffers=buffers)
+
+
+def _band(node: Node, d: Order) -> tuple[str, Mapping[str, Loop], Node]:
+    """The loops that nest perfectly and are those of the order, with points; what is inside."""
+    seen = list[str]()
+    for top, _ in walk(node):
+        band: dict[str, Loop] = {}
+        inside = top
+        while isinstance(inside, Loop) and inside.order == "parallel":
+            band[inside.variable], inside = inside, inside.body
+        loops = [v for v, x in band.items() if x.kind == "serial"]
+        if loops and sorted(loops) == sorted(d.axes):
+            return next(iter(band)), band, inside
+        seen = seen or loops
+    raise Refused(f"order {' '.join(d.axes)} of {' '.join(seen)}")
 
 
 def merge(m: Mapping_, d: Merge) -> Mapping_:
@@ -170,19 +180,22 @@ def merge(m: Mapping_, d: Merge) -> Mapping_:
         y = x.body
         if not isinstance(y, Loop) or y.variable != inner:
             raise Refused(f"{inner} is not right inside of {x.variable}")
-        if x.lower != ZERO or y.lower != ZERO or x.variable in y.upper.variables():
-            raise Refused(f"{x.variable} and {inner} have ranges of their own")
+        if y.lower != ZERO or x.variable in y.upper.variables():
+            raise Refused(f"the range of {inner} moves with {x.variable}, or starts late")
         if x.order != y.order:
             raise Refused(f"{x.variable} and {inner} run in other orders")
-        new = replace(x, upper=x.upper * y.upper, body=_run_on(m, x, y))
+        n = y.upper
+        new = replace(x, lower=x.lower * n, upper=x.upper * n, body=_run_on(m, x, y))
         m = replace(m, node=replaced(m.node, x.variable, lambda _, new=new: new))  # type: ignore[misc]
+        if x.variable in m.most:
+            m = replace(m, most={**m.most, x.variable: m.most[x.variable] * n})
     return m
 
 
 def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     """What is inside of `y`, where `x` counts iterations of both. A row of memory that follows the
     one before goes on as that one: [0, x]."""
-    whole = {x.variable: ZERO, y.variable: var(x.variable)}
+    whole = {x.variable: x.lower, y.variable: var(x.variable) - x.lower * y.upper}
     parts = {
         x.variable: floordiv(var(x.variable), y.upper),
         y.variable: mod(var(x.variable), y.upper),
@@ -194,9 +207,7 @@ def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     def value(v: Value) -> Value:
         if isinstance(v, Read):
             return substitute_value(v, whole if goes_on(v.tensor, places(v)) else parts)
-        return (
-            v if isinstance(v, Binary | Const | Cast | Unary | Call) else substitute_value(v, parts)
-        )
+        return substitute_value(v, parts) if isinstance(v, IndexValue | Holds) else v
 
     def statement(s: Node) -> Node:
         if not isinstance(s, Store | Update):
@@ -209,71 +220,6 @@ def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
     if sinks(y.body, frozenset((x.variable, y.variable))):
         raise Refused(f"ranges inside of {y.variable} move")
     return map_node(y.body, statement)
-
-
-# ---- combine
-
-
-def combine(m: Mapping_, d: Combine) -> Mapping_:
-    """Updates that the points of a loop do not move get parts, one for each point."""
-    points = [
-        x
-        for x, _ in walk(m.node)
-        if isinstance(x, Loop) and x.variable.startswith(f"{d.axis}.") and x.kind != "serial"
-    ]
-    outer = [
-        x
-        for x, around in walk(m.node)
-        if isinstance(x, Loop)
-        and x.variable.startswith(f"{d.axis}.")
-        and not any(y.variable.startswith(f"{d.axis}.") for y in around)
-    ]
-    if len(outer) != 1 or not points:
-        raise Refused(f"{d.axis} is not split")
-    top, buffers = outer[0], dict(m.buffers)
-    names = {x.variable for x in points}
-    body: Node = top
-    before, after = list[Node](), list[Node]()
-    made = list[str]()
-    for u in [x for x, _ in walk(top) if isinstance(x, Update)]:
-        if names & frozenset[str]().union(*(s.variables() for s in u.subscripts)):
-            continue
-        b = buffers[u.buffer]
-        if b.space == "argument" or b.dtype is not b.dtype.accumulator:
-            raise Refused(f"sums of {u.buffer} in memory")
-        name = f"{u.buffer}.parts"
-        at = tuple(var(x.variable) for x in points)
-        buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
-        body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
-        before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
-        after.append(replace(u, value=_total(u, buffers[name], points)))
-        made.append(name)
-    new = block(*before, body, *after)
-    for name in made:
-        new = allocated(name, new)
-    return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
-
-
-def _in(points: list[Loop], node: Node) -> Node:
-    for x in reversed(points):
-        node = replace(x, mask=None, order="parallel", body=node)
-    return node
-
-
-def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
-    """All parts of an element: registers are added as vectors, then lanes across."""
-    lanes = [x for x in points if x.kind == "vector"]
-    registers = [x for x in points if x.kind != "vector"]
-    if len(lanes) != 1 or len(registers) > 1:
-        raise Refused("parts that are no vectors")
-    width, n = lanes[0].upper.as_int() or 1, prod(x.upper.as_int() or 1 for x in registers)
-    places = (tuple(index(k) for _ in registers) for k in range(n))
-    terms: list[Expr] = [Read(parts.name, (*at, var("lanes")), parts.dtype) for at in places]
-    while len(terms) > 1:
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        odd = terms[-1:] if len(terms) % 2 else []
-        terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
-    return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
 
 
 _RULES: dict[type, Callable[..., Mapping_]] = {

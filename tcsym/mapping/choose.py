@@ -15,7 +15,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.values import substitute
-from tcsym.mapping.contraction import contraction
+from tcsym.mapping.contraction import contraction, family
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Version, with_sizes
@@ -35,9 +35,8 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
         known = all_of(eq(var(v), n) for v, n in facts.items())
         for name, when, text in _proposals(nest.with_sizes(facts), machine):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
-            out.append(Version(name, all_of((known, when)), plan, facts))
-            if when == TRUE:
-                break
+            only = when if family(nest) == "rows" else TRUE
+            out.append(Version(name, all_of((known, when)), plan, facts, only=only))
     return tuple(out)
 
 

@@ -3,13 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.cost.choosing import Counting
-from tcsym.index.expr import TRUE, all_of, eq, var
+from tcsym.index.expr import (
+    TRUE,
+    All,
+    Atom,
+    Condition,
+    Index,
+    NonNegative,
+    all_of,
+    eq,
+    minimum,
+    of_atom,
+    var,
+)
+from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
@@ -50,6 +63,9 @@ def map_nest_by_cost(
 ) -> tuple[Kernel, Sequence[Version]]:
     """The same with those versions that are worth making, or has_all; the cost chooses among them
     at the sizes of a call. And these, with conditions on what is chosen."""
+    if len(versions) == 1 and versions[0].needs == TRUE:
+        only = [replace(versions[0], when=TRUE)]
+        return map_nest(kernel, nest, only, machine, names), only
     counting, costs = Counting(kernel, machine), list[int]()
     trees = _trees(kernel, nest, versions, machine, names)
     for t in trees:
@@ -100,10 +116,29 @@ def _trees(
 def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
     try:
-        return apply(own(start, nest, shared), v.plan)
+        m = apply(own(start, nest, shared), v.plan)
     except Refused as reason:
         reason.version = v.number
         raise
+    most = dict(_most(v.only))
+    made = {n: _bounded(b, most) for n, b in m.buffers.items() if n not in nest.buffers}
+    return replace(m, buffers={**m.buffers, **made})
+
+
+def _most(c: Condition) -> Iterator[tuple[Atom, int]]:
+    """What a condition says to be no more than a number."""
+    for x in c.conditions if isinstance(c, All) else (c,):
+        if isinstance(x, NonNegative) and len(x.index.terms) == 1 and x.index.terms[0][1] == -1:
+            yield x.index.terms[0][0], x.index.constant
+
+
+def _bounded(b: Buffer, most: Mapping[Atom, int]) -> Buffer:
+    """The buffer of a tree that runs where no more than that can be."""
+
+    def one(a: Atom) -> Index | None:
+        return minimum(of_atom(a), most[a]) if a in most else None
+
+    return replace(b, shape=tuple(map_atoms(e, one) for e in b.shape))
 
 
 def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:

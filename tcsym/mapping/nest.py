@@ -194,12 +194,12 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
 
 def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:
     """The `n` elements that `inner` moves along are followed by those of the next `outer`. Those of
-    a temporary are not: it may be laid out otherwise, once all its uses are known."""
+    several dimensions of a temporary are not: it may be laid out otherwise in the end."""
     far, near = stride(b, at, outer), stride(b, at, inner)
     if far is None or near is None or far != near * n:
         return False
-    is_moved = any({outer, inner} & s.variables() for s in at)
-    return b.space == "argument" or not is_moved
+    moved = [s for s in at if {outer, inner} & s.variables()]
+    return b.space == "argument" or len(moved) < 2
 
 
 # ---- legality: each says why not, or None

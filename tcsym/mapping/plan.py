@@ -64,9 +64,13 @@ class Merge(Struct, frozen=True):
 
 
 class Combine(Struct, frozen=True):
-    """Sums along a loop are taken for each of its points, and these are added behind it."""
+    """Sums along a loop are taken for each of its points, and these are added behind it.
+
+    at: or for each of its iterations, in front of that loop, which adds them.
+    """
 
     axis: str
+    at: str | None = None
 
 
 class Stage(Struct, frozen=True):
@@ -137,8 +141,10 @@ def directive_text(d: Directive) -> str:
             return " ".join(("order", *axes))
         case Merge(axes):
             return " ".join(("merge", *axes))
-        case Combine(axis):
+        case Combine(axis, None):
             return f"combine {axis}"
+        case Combine(axis, at):
+            return f"combine {axis} at {at}"
         case Stage(operand, at, order, as_):
             turned = ["as", as_] if as_ != "plain" else []
             return " ".join(("stage", operand, "at", at, "order", *order, *turned))

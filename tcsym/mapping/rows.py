@@ -1,62 +1,293 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that are proposed for what is no contraction: vectors along rows, short rows in lanes."""
+"""Plans that are proposed for what is no contraction: maps, rows and columns of sums.
+
+Elements that lie side by side are in the lanes of a vector: of a map, of a row that is summed, or
+of all rows where these are columns. Rows of a few elements fill no vector: then several of them
+are one, or each has a lane.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
-from tcsym.index.expr import ONE, TRUE, all_of, ge
+from msgspec import Struct
+
+from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, all_of, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.mapping.nest import Nest, sinks
+from tcsym.ir.loops import Loop, Update
+from tcsym.mapping.nest import Access, Nest, Statement, linear, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.proposal import lanes as lanes_of
+from tcsym.mapping.tree import variables_of
 from tcsym.target.machine import Machine
+
+HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
+FOLDED = 32  # short rows that are one
+FAR = 8  # part of the last cache which what is read may fill, beside what is written
+PART = 8192  # rows of a column that are work for one thread
+SHORT = 64  # elements of rows that are copied
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
-    """Vectors along each innermost loop, of two rows at once; short rows side by side in lanes."""
-    lanes = lanes_of(nest, machine)
-    short = _short_rows(nest, lanes)
-    if short is not None:
-        yield short
-    loops = {x.variable: x for s in nest.statements for x in s.around}
-    around = {x.variable for s in nest.statements for x in s.around[:-1]}
-    out, row = list[str](), nest.names[-1]
-    paired = bool(nest.inner) and sinks(nest.body, frozenset((row,))) is None
-    if paired:
-        out.append(f"split {row} tile reg:2")
-    for v, x in loops.items():
-        if v in around:
-            continue
-        out.append(f"split {v} tile reg:4 lane:{lanes} end=peel")
-        if x.order == "reduction":
-            out.append(f"combine {v}")
-        if v in nest.names:
-            out.append("order " + " ".join(f"{y}.tile" if y == v else y for y in nest.names))
-    if not any("lane" in x for x in out):
-        raise Refused("no loop for vectors")
-    if paired:
-        out.append(f"order {' '.join(nest.names[:-1])} {row}.tile")
-    yield "rows", TRUE, "\n".join(out)
+    """The plans of a nest, the first that is meant for a size first."""
+    p = _Proposals(nest, machine, lanes_of(nest, machine))
+    if p.lanes == 1:
+        raise Refused("no vectors")
+    p.check_terms()
+    if not nest.inner:
+        yield from p.maps()
+    elif p.are_columns:
+        yield from p.columns()
+    else:
+        yield from p.rows()
 
 
-def _short_rows(nest: Nest, lanes: int) -> Proposal | None:
-    """The last loop of the band in lanes, what it moves turned, if all rows are the inner loops."""
-    v, inner = nest.names[-1], nest.inner
-    if not inner or any(extent(x) != extent(inner[0]) for x in inner):
-        return None
-    uses = {
-        a.buffer: (a, s) for s in reversed(nest.statements) for a in s.accesses if nest.moves(a, v)
-    }
-    staged = list[str]()
-    for name, (a, s) in uses.items():
-        if nest.buffers[name].space != "argument":
-            continue
-        if s.around[-1].variable in nest.names or nest.stride(a, s.around[-1].variable) != ONE:
+class _Proposals(Struct, frozen=True, dict=True):
+    nest: Nest
+    machine: Machine
+    lanes: int
+
+    @cached_property
+    def summed(self) -> tuple[Statement, ...]:
+        """Statements in loops inside of the band."""
+        return tuple(s for s in self.nest.statements if len(s.around) > len(self.nest.band))
+
+    def check_terms(self) -> None:
+        """Each term of a sum is an element of its own, which no other needs: no window, no
+        product, whose plans share them."""
+        nest = self.nest
+        for s in self.summed:
+            around = {x.variable for x in s.around}
+            ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
+            around -= frozenset[str]().union(*ranges)
+            windows = [a.buffer for a in s.accesses if _is_window(nest, s, a)]
+            if windows:
+                raise Refused(f"{windows[0]} is read in windows")
+            moving = [variables_of(a.subscripts) for a in s.accesses]
+            if isinstance(s.node, Update) and not any(around <= v for v in moving[1:]):
+                raise Refused(f"terms of {s.node.buffer} are needed for others, too")
+
+    @property
+    def are_columns(self) -> bool:
+        """The innermost loop of the band moves terms of sums, all element by element."""
+        v = self.row.variable
+        moved = any(self.nest.moves(a, v) for s in self.summed for a in s.accesses[1:])
+        return moved and not self.across(v, self.summed)
+
+    def across(self, v: str, statements: tuple[Statement, ...]) -> list[Access]:
+        return [
+            a
+            for s in statements
+            for a in s.accesses
+            if self.nest.moves(a, v) and self.nest.stride(a, v) != ONE
+        ]
+
+    @property
+    def row(self) -> Loop:
+        """The innermost loop of the band."""
+        return self.nest.band[-1]
+
+    # ---- maps
+
+    def maps(self) -> Iterator[Proposal]:
+        """Vectors along the result; rows of few columns as one, with copies of what is no row."""
+        v = self._along()
+        for a in (a for s in self.nest.statements for a in s.accesses[1:]):
+            if not self.nest.moves(a, v) and variables_of(a.subscripts) & {*self.nest.names}:
+                raise Refused(f"{a.buffer} moves with rows, which may be short")
+        folded = self._folded(v)
+        if folded is not None:
+            yield folded
+        outer = [x for x in self.nest.names if x != v]
+        text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
+        if outer and self._has_neighbours(outer[-1]):
+            *rest, u = outer
+            rows = f"split {u} tile reg:{HEIGHT} end=half; {text}"
+            yield "rows that share neighbours", TRUE, rows.format(" ".join((*rest, f"{u}.tile")))
+        else:
+            yield "vectors", TRUE, text.format(" ".join(outer))
+
+    def _has_neighbours(self, u: str) -> bool:
+        """An operand is read at several places that the loop moves, so that rows share elements."""
+        reads = {a for s in self.nest.statements for a in s.accesses[1:] if self.nest.moves(a, u)}
+        several = len(reads) > len({a.buffer for a in reads})
+        return several and sinks(self.nest.body, frozenset((u,))) is None
+
+    def _along(self) -> str:
+        """The loop that moves the results element by element."""
+        results = [s.accesses[0] for s in self.nest.statements]
+        for v in reversed(self.nest.names):
+            if all(self.nest.stride(a, v) == ONE for a in results):
+                apart = self.across(v, self.nest.statements)
+                if apart:
+                    raise Refused(f"{apart[0].buffer} lies across {v}")
+                return v
+        raise Refused(f"no loop moves {results[0].buffer} element by element")
+
+    def _folded(self, v: str) -> Proposal | None:
+        nest, names = self.nest, self.nest.names
+        if len(names) < 2 or v != names[-1] or sinks(nest.body, frozenset(names[-2:])):
             return None
-        staged.append(f"stage {name} at {v}.tile order {s.around[-1].variable} {v}.lane as turned")
-    order = " ".join(nest.names[:-1])
-    when = all_of((ge(3 * lanes, extent(inner[0])), ge(extent(nest.band[-1]), lanes // 2)))
-    text = f"split {v} tile lane:{lanes}; order {order} {v}.tile; " + "; ".join(staged)
-    return "short rows in lanes", when, text
+        u, n = names[-2], extent(self.row)
+        if n.variables() - nest.sizes:
+            return None
+        used = [a for s in nest.statements for a in s.accesses]
+        apart = [a for a in used if not runs_on(nest.buffers[a.buffer], a.subscripts, u, v, n)]
+        if any(nest.moves(a, u) or self._is_written(a.buffer) for a in apart):
+            return None
+        copies = dict.fromkeys(a.buffer for a in apart if nest.moves(a, v))
+        text = "; ".join(
+            (
+                f"split {u} block panel:512 tile:{FOLDED}",
+                *(f"stage {b} at {u}.block order {u}.tile {v}" for b in copies),
+                f"merge {u}.tile {v}",
+                f"split {u}.tile vector lane:{self.lanes} end=peel",
+            )
+        )
+        return "short rows as one", ge(SHORT, n), text
+
+    def _is_written(self, buffer: str) -> bool:
+        return any(s.node.buffer == buffer for s in self.nest.statements)
+
+    # ---- columns
+
+    def columns(self) -> Iterator[Proposal]:
+        """Vectors of columns, each with its sums."""
+        v, names = self.row.variable, self.nest.names
+        reason = sinks(self.nest.body, frozenset((v,)))
+        if reason:
+            raise Refused(reason)
+        order = " ".join((*names[:-1], f"{v}.tile"))
+        yield from self._parts()
+        text = f"split {v} tile reg:2 lane:{self.lanes} end=half; order {order}"
+        yield "few columns", TRUE, text
+        yield "columns", TRUE, self._columns_of(v, names[:-1])
+
+    @property
+    def _columns(self) -> int:
+        """Vectors whose sums are registers together."""
+        sums = {s.node.buffer for s in self.summed}
+        return max(2, 8 // len(sums))
+
+    def _parts(self) -> Iterator[Proposal]:
+        """Sums of every so many rows, as all of these are one row in memory; of long columns for
+        parts of them, which are work for threads."""
+        nest, v = self.nest, self.row.variable
+        if len(nest.inner) != 1 or nest.inner[0].order != "reduction":
+            return
+        (x,) = nest.inner
+        n, length, k = extent(self.row), extent(x), x.variable
+        used = [a for s in self.summed for a in s.accesses[1:]]
+        whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, k, v, n) for a in used)
+        if (n.variables() | length.variables()) - nest.sizes:
+            return
+        few = ge(8 * SHORT, n)
+        part = f"split {k} part row:{PART}; combine {k}.part at {v}"
+        last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
+        if whole:
+            rows = self._of_rows(f"{k}.row", f"{v}.parts")
+            yield "parts of few columns", few, "; ".join((part, rows, last))
+            yield "columns of several rows", few, self._of_rows(k, v)
+        inner = self._columns_of(f"{v}.parts", (f"{k}.part",))
+        yield "parts of columns", TRUE, "; ".join((part, inner, last))
+
+    def _of_rows(self, k: str, v: str) -> str:
+        return "; ".join(
+            (
+                f"split {k} tile row:{FOLDED}",
+                f"combine {k}.row at {v}",
+                f"merge {k}.row {v}.parts",
+                f"split {k}.row tile reg:{self._columns} lane:{self.lanes} end=half",
+                f"split {v} tile lane:{self.lanes}",
+                f"order {k}.row.tile",
+                f"order {v}.tile",
+            )
+        )
+
+    def _columns_of(self, v: str, outer: tuple[str, ...]) -> str:
+        order = " ".join((*outer, f"{v}.tile"))
+        return f"split {v} tile reg:{self._columns} lane:{self.lanes} end=half; order {order}"
+
+    # ---- rows
+
+    def rows(self) -> Iterator[Proposal]:
+        """Vectors along each innermost loop, of several rows at once; short rows side by side."""
+        nest, row = self.nest, self.row.variable
+        leaves = self._leaves()
+        for v, statements in leaves.items():
+            apart = self.across(v, statements)
+            if apart:
+                raise Refused(f"{apart[0].buffer} lies across {v}")
+        if sinks(nest.body, frozenset((row,))) is None:
+            yield from self._in_lanes()
+            order = " ".join((*nest.names[:-1], f"{row}.tile"))
+            text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(leaves, 1)]
+            yield f"{HEIGHT} rows", self._near(), "; ".join((*text, f"order {order}"))
+        yield "single rows", TRUE, "; ".join(self._vectors(leaves, HEIGHT))
+
+    def _near(self) -> Condition:
+        """What is read may be in the cache of all cores. From memory, several rows at once are
+        slower than one after the other."""
+        reads = {a.buffer for s in self.summed for a in s.accesses[1:]}
+        arguments = [b for b in map(self.nest.buffers.get, sorted(reads)) if b is not None]
+        share = self.machine.level("l3").bytes // FAR
+        shapes = [(b.dtype.bytes, b.shape) for b in arguments if b.space == "argument"]
+        return all_of(ge(share // n, product_of(shape)) for n, shape in shapes)
+
+    def _leaves(self) -> dict[str, tuple[Statement, ...]]:
+        """Innermost loops inside of the band, with what is in them."""
+        around = {x.variable for s in self.summed for x in s.around[:-1]}
+        inner = [x.variable for x in self.nest.inner]
+        return {
+            v: tuple(s for s in self.summed if s.around[-1].variable == v)
+            for v in inner
+            if v not in around
+        }
+
+    def _vectors(self, leaves: dict[str, tuple[Statement, ...]], n: int) -> Iterator[str]:
+        loops = {x.variable: x for x in self.nest.inner}
+        for v in leaves:
+            registers = f"reg:{n} " if n > 1 else ""
+            yield f"split {v} tile {registers}lane:{self.lanes} end=peel"
+            if loops[v].order == "reduction":
+                yield f"combine {v}"
+
+    def _in_lanes(self) -> Iterator[Proposal]:
+        """A row for each lane: of few elements where they lie, of more that are turned."""
+        nest, v, inner = self.nest, self.row.variable, self.nest.inner
+        n = extent(inner[0])
+        if any(extent(x) != n for x in inner) or n.variables() - nest.sizes:
+            return
+        moved = {a.buffer: (a, s) for s in self.summed for a in s.accesses if nest.moves(a, v)}
+        turned = {
+            b: s.around[-1].variable
+            for b, (a, s) in moved.items()
+            if nest.stride(a, s.around[-1].variable) == ONE and nest.buffers[b].space == "argument"
+        }
+        order = " ".join((*nest.names[:-1], f"{v}.tile"))
+        split = f"split {v} tile lane:{self.lanes}; order {order}"
+        yield "rows in lanes", TRUE, split
+        if all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
+            at = f"at {v}.tile order"
+            copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
+            yield "turned rows in lanes", ge(SHORT, n), "; ".join((split, *copies))
+
+
+def _is_window(nest: Nest, s: Statement, a: Access) -> bool:
+    """Points of the band find elements in their sums that others find, too."""
+    band, inner = s.around[: len(nest.band)], s.around[len(nest.band) :]
+    return any(
+        {x.variable, y.variable} <= i.variables() and not _are_apart(i, x, y)
+        for i in a.subscripts
+        for x in band
+        for y in inner
+    )
+
+
+def _are_apart(i: Index, x: Loop, y: Loop) -> bool:
+    """One of the loops steps over all that the other moves along."""
+    steps = linear(i, x.variable), linear(i, y.variable)
+    return steps[0] == (steps[1] or ZERO) * extent(y) or steps[1] == (steps[0] or ZERO) * extent(x)

@@ -23,7 +23,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
 BY_COST = frozenset(("contractions", "windows", "rows"))  # of these, the cost chooses versions
-SWITCHED: frozenset[str] = frozenset(("contractions",))  # families that are mapped by directives
+SWITCHED = frozenset(("contractions", "rows"))  # families that are mapped by directives
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:

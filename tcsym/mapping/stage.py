@@ -8,7 +8,7 @@ same elements.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,7 +51,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import linear, stride
 from tcsym.mapping.plan import Refused, Stage
-from tcsym.mapping.tree import Mapping_, accessed, found, redirected, replaced, variables_of
+from tcsym.mapping.tree import Mapping_, accessed, as_row, found, redirected, replaced, variables_of
 
 Places = tuple[Index, ...]
 
@@ -60,6 +60,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     at = found(m.node, d.at)
     source, dims, forms = _accesses(at, d)
     _check(at, d, source, dims)
+    dims = _repeated(m, at, source, dims)
     value, own = _held(m, at, d), m.buffers[d.operand].dtype
     copy = _Copy(m, d, source, tuple(dims), f"{d.operand}.copy", value)
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
@@ -80,9 +81,49 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         else map_node(at.body, None, of_copy)
     )
     written = _is_written(at, d)
-    body = block(body, copy.out()) if written else block(copy.filled(), body)
+    moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
+    body = block(body, moved) if written else block(moved, body)
+    if all(x.kind == "serial" for x in dims):
+        body, m = as_row(body, m, copy.name)
     body = allocated(copy.name, body)
-    return replace(m, node=replaced(m.node, d.at, lambda x: replace(x, body=body)))
+    node = replaced(m.node, d.at, lambda x: replace(x, body=body))
+    return replace(m, node=node, ends=ends)
+
+
+def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:
+    """Loops that move elements have names of their own, and end as those whose names they had."""
+    ends = dict(m.ends)
+
+    def one(x: Node) -> Node:
+        if not isinstance(x, Loop) or x.kind != "serial":
+            return x
+        name = f"{operand}.{x.variable}"
+        if x.variable in ends:
+            ends[name] = ends[x.variable]
+        inside = {x.variable: var(name)}
+        return replace(x, variable=name, body=substitute_node(x.body, inside))
+
+    return map_node(node, one), ends
+
+
+def _repeated(m: Mapping_, at: Loop, source: Places, dims: list[Loop]) -> list[Loop]:
+    """The copy has an element for each iteration of a loop that does not move the operand, as many
+    as there are anywhere inside of `at`."""
+    inside, moving = _inside(at), variables_of(source)
+    return [
+        x
+        if x.variable in moving or not _range(x) & inside
+        else replace(x, lower=ZERO, upper=_most(m, x))
+        for x in dims
+    ]
+
+
+def _inside(at: Loop) -> frozenset[str]:
+    return frozenset(x.variable for x, _ in walk(at.body) if isinstance(x, Loop))
+
+
+def _range(x: Loop) -> frozenset[str]:
+    return x.lower.variables() | x.upper.variables()
 
 
 def _is_written(at: Loop, d: Stage) -> bool:
@@ -141,12 +182,12 @@ def _names(source: Places, x: Loop, y: Loop) -> set[Index]:
 
 def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
     """The copy moves with all that moves the operand, and depends on nothing else inside."""
-    inside = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
-    missing = variables_of(source) & inside - set(d.order)
+    inside, moving = _inside(at), variables_of(source)
+    missing = moving & inside - set(d.order)
     if missing:
         raise Refused(f"{', '.join(sorted(missing))} moves {d.operand}, too")
     for x in dims:
-        if (x.lower.variables() | x.upper.variables()) & inside:
+        if x.variable in moving and _range(x) & inside:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
 
 

@@ -189,7 +189,7 @@ _FORMS = {
     "split": "split LOOP PART PART:SIZE .. end=END",
     "order": "order LOOP ..",
     "merge": "merge LOOP LOOP ..",
-    "combine": "combine LOOP",
+    "combine": "combine LOOP at LOOP",
     "stage": "stage TENSOR at LOOP order LOOP .. as turned",
 }
 _NAMES = ", ".join(_FORMS)
@@ -210,6 +210,8 @@ def _directive(x: Piece) -> Directive:
             return Merge(tuple(axes))
         case ["combine", axis]:
             return Combine(axis)
+        case ["combine", axis, "at", at]:
+            return Combine(axis, at)
         case ["stage", operand, "at", at, "order", *order, "as", _] if order:
             as_: As = _one_of(x, words[-1], 0, get_args(As))
             return Stage(operand, at, tuple(order), as_)

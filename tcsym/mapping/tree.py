@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import Index, var
-from tcsym.index.values import Values, map_condition, substitute
+from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.values import Values, map_condition, product_of, substitute
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -107,6 +107,18 @@ def redirected(
         return v
 
     return map_node(node, statement, value)
+
+
+def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
+    """The buffer with one dimension, so that the loops of those that it had may be merged."""
+    b = m.buffers[name]
+    steps = b.element_strides()
+
+    def place(at: tuple[Index, ...]) -> tuple[str, tuple[Index, ...]]:
+        return name, (sum((i * n for i, n in zip(at, steps, strict=True)), ZERO),)
+
+    row = replace(b, shape=(product_of(b.shape),))
+    return redirected(body, name, place), m.with_buffer(row)
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:

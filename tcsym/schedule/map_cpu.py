@@ -22,7 +22,6 @@ from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
-from tcsym.schedule.ahead.prefetch_rows import prefetch_rows
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -168,8 +167,6 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(assume(contract_storage(kernel)))
     kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
-    if machine.vector_bits:
-        kernel = _verified(prefetch_rows(kernel, machine))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:

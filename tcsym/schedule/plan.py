@@ -102,15 +102,6 @@ class RowBlocks(Struct, frozen=True):
         return f"unroll-and-jam of {block}, vectors inside"
 
 
-class PairRows(Struct, frozen=True):
-    """Whole overlapping vectors for two of `rows` at a time, which share what they load."""
-
-    rows: str
-
-    def __str__(self) -> str:
-        return f"two rows {self.rows} at a time, in whole vectors"
-
-
 class InnerLeaves(Struct, frozen=True):
     """Every nest inside the band by a leaf's plan of its own."""
 
@@ -118,7 +109,7 @@ class InnerLeaves(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-LeafPlan = Rows | Terms | Strips | ColumnBlocks | WindowTile | RowBlocks | PairRows | InnerLeaves
+LeafPlan = Rows | Terms | Strips | ColumnBlocks | WindowTile | RowBlocks | InnerLeaves
 
 # ---- maps and short rows
 

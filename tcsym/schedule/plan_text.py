@@ -57,6 +57,9 @@ def _directives(nest: str, versions: tuple[Taken | Note, ...], known: Ranges) ->
     """A line for each directive, as a user may write them."""
     taken = [x for x in versions if isinstance(x, Taken) and isinstance(x.plan, Directives)]
     yield f"{nest}:", True
+    yield from (
+        (f"  # {x.plan}", True) for x in versions if isinstance(x, Taken) and x not in taken
+    )
     before, serves = "", True
     for x in taken:
         assert isinstance(x.plan, Directives)

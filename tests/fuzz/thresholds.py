@@ -61,7 +61,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "tile.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
     "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
-    "tile.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
     "version.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),

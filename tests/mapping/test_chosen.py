@@ -162,7 +162,7 @@ def test_explain_tells_what_decides() -> None:
     f = tcsym.define(tcsym.library.source("softmax"), target="cpu:avx2", options=NEW).softmax
     sizes = {"N": 1000, "D": 10}
     costs = [x for x in f.explain("plan", **sizes).splitlines() if "  # " in x]
-    assert len(costs) == 2 and all(" us: " in x for x in costs)
+    assert len(costs) > 1 and all(" us: " in x for x in costs)
     assert not any(" us: " in x for x in f.explain("plan", N=1000).splitlines())
     told = f.explain("costs", **sizes)
     assert "chosen by cost" in told and "with plan.1 = 1: " in told

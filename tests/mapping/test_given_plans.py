@@ -111,7 +111,7 @@ def test_a_plan_for_one_of_two_nests() -> None:
     assert error.value.hint.startswith("begin with `")
     f = tcsym.define(TWO, target="cpu:avx2", plan="m: split m tile reg:4; order m.tile n").f
     np.testing.assert_array_equal(f(X, Y).C, X @ Y)
-    assert f.explain("plan").splitlines()[-1].startswith("# ")  # the other nest's, in words
+    assert len([x for x in f.explain("plan").splitlines() if x.endswith(":")]) == 2
 
 
 def test_where_a_call_says_more_it_is_told() -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node
-from tcsym.ir.traverse import walk
+from tcsym.ir.loops import Kernel
 from tcsym.options import Options
 from tcsym.schedule.combine.rfactor_rows import PART_ROWS
 from tcsym.schedule.map_cpu import map_cpu
@@ -38,27 +37,8 @@ def gathered_rows() -> Kernel:
     return kernel("gathered", "A M N V", [buf("T", "V N"), buf("I", "A M"), buf("S", "A N")], body)
 
 
-def sums_of_rows() -> Kernel:
-    """Rows that lie one behind the other, for each of several sums."""
-    sums = red("m", "M", up("S", (A, N), "add", rd("X", A, M, N)))
-    body = par("a", "A", par("n", "N", st("S", (A, N), con(0.0)), sums))
-    return kernel("sums", "A M N", [buf("X", "A M N"), buf("S", "A N")], body)
-
-
 def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
     return map_cpu(k, target, Options(**options)).kernel  # type: ignore[arg-type]
-
-
-def _is_jammed(x: Node, around: tuple[Loop, ...]) -> bool:
-    """Rows, one after the other, in the lanes of the columns."""
-    unrolled = isinstance(x, Loop) and x.kind == "unrolled"
-    return unrolled and any(y.kind == "vector" for y in around)
-
-
-def blocks(k: Kernel) -> Node:
-    """What runs where blocks pay."""
-    branches = [x.then for x, _ in walk(k.body) if isinstance(x, Branch)]
-    return next(x for x in branches if any(_is_jammed(y, a) for y, a in walk(x)))
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
@@ -78,29 +58,6 @@ def test_results_are_kept(make, parallelize: bool, target: object) -> None:  # t
 def test_gathered_rows(rows: int, target: object) -> None:
     k = gathered_rows()
     assert_same(k, mapped(k, target), {"A": 2, "M": rows, "N": 21, "V": 5})
-
-
-def test_eight_rows_are_added_for_one_access_of_a_sum() -> None:
-    """In the longest pass, the sums' row is updated once beside a loop over eight rows."""
-    inside = blocks(mapped(naive.column_sum()))
-    jammed = (x for x, a in walk(inside) if _is_jammed(x, a))
-    assert {x.upper.as_int() for x in jammed if isinstance(x, Loop)} == {8, 2, 1}
-
-
-def test_rows_of_one_sum_are_shared_by_threads_and_combined_after() -> None:
-    inside = blocks(mapped(naive.column_sum()))
-    assert isinstance(inside, Block)
-    kinds = [x.kind for x in inside.body if isinstance(x, Loop)]
-    assert kinds == ["parallel"] * 3  # parts, then whole vectors and the rest of the combination
-
-
-def test_sums_of_many_rows_keep_their_own_parallel_loop() -> None:
-    assert isinstance(blocks(mapped(sums_of_rows())), Loop)
-
-
-def test_gathered_rows_of_many_sums_need_no_blocks() -> None:
-    branches = [x.then for x, _ in walk(mapped(gathered_rows()).body) if isinstance(x, Branch)]
-    assert not any(_is_jammed(y, a) for x in branches for y, a in walk(x))
 
 
 BATCHED = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,i,j) +=! X(b,i,k) * Y(b,k,j) }"

@@ -6,12 +6,10 @@ from __future__ import annotations
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Store, Update
+from tcsym.ir.loops import Kernel, Loop, Read, Store, Update
 from tcsym.ir.text import node_text
 from tcsym.ir.traverse import loads, walk
 from tcsym.options import Options
-from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
@@ -139,55 +137,3 @@ def test_pooling_has_its_own_schedule() -> None:
     stores = [x for x, _ in walk(mapped.kernel.body) if isinstance(x, Store | Update)]
     reads = [r for x in stores for r in loads(x.value)]
     assert all(isinstance(r, Read) for r in reads)
-
-
-def test_blocks_of_many_long_rows_are_all_alike() -> None:
-    """Pairs of rows of five loads, then rows, with or without fetches; nothing is masked."""
-    kernel = schedule_program(analyse(POOL.format(**THREES))["f"], Options(), {}).kernel
-    mapped = map_cpu(kernel, AVX2, Options()).kernel
-    few = next(x for x, _ in walk(mapped.body) if isinstance(x, Branch))
-    image = {"N": 1, "C": 8, "H": 9, THREADS: 1}
-    assert holds(few.condition, {**image, "W": 13})
-    assert not holds(few.condition, {**image, "W": 15})
-    assert few.orelse is not None
-    branch = next(x for x, _ in walk(few.orelse) if isinstance(x, Branch))
-    some = {"N": 1, "C": 1}
-    assert holds(branch.condition, {**some, "H": 9, "W": 17})
-    assert not holds(branch.condition, {**some, "H": 8, "W": 17})
-    assert not holds(branch.condition, {**some, "H": 9, "W": 16})
-    loops = [x for x, _ in walk(branch.then) if isinstance(x, Loop)]
-    vectors = [x for x in loops if x.kind == "vector"]
-    assert len(vectors) == 3 and all(x.mask is None for x in vectors)
-    assert len({r for x in children(vectors[0].body) for r in loads(x.value)}) == 5  # type: ignore[union-attr]
-    assert [x.upper.as_int() for x in loops if x.variable.startswith("h.")][1:] == [2, 4, 4]
-
-
-def test_a_block_fetches_the_rows_that_only_the_next_one_reads() -> None:
-    """Four rows of windows read rows 0 to 8 of the image; the next four read up to row 16."""
-    kernel = schedule_program(analyse(POOL.format(**THREES))["f"], Options(), {}).kernel
-    mapped = map_cpu(kernel, AVX2, Options()).kernel
-    fetching = [x for x, _ in walk(mapped.body) if isinstance(x, Branch) and fetches(x)]
-    far = fetching[-1]  # the innermost
-    assert holds(far.condition, {"N": 1, "C": 8, "H": 256, "W": 256})
-    assert not holds(far.condition, {"N": 1, "C": 7, "H": 256, "W": 256})
-    rows = set()
-    for x, around in walk(far.then):
-        if isinstance(x, Prefetch):
-            row, column = (y.variable for y in around if isinstance(y, Loop))
-            others = {v: 0 for s in x.read.subscripts for v in s.variables()}
-            found = [[evaluate(s, {**others, row: r}) for s in x.read.subscripts] for r in range(4)]
-            assert column in x.read.subscripts[2].variables() and all(f[2] == 0 for f in found)
-            rows |= {f[1] for f in found}
-    assert rows == set(range(9, 17)) and len(fetches(far)) == 2
-
-
-def fetches(node: Node) -> list[Prefetch]:
-    return [x for x, _ in walk(node) if isinstance(x, Prefetch)]
-
-
-@pytest.mark.parametrize("value", ["I(n,c,h+kh,w+kw)", "I(n,c,2*h+kh,2*w+kw) * 0 + n"])
-def test_only_whole_lines_of_one_image_are_fetched(value: str) -> None:
-    """Windows that move by one read half a line at a time."""
-    kernel = schedule_program(analyse(POOL.format(**THREES | {"value": value}))["f"], Options(), {})
-    mapped = map_cpu(kernel.kernel, AVX2, Options()).kernel
-    assert len(fetches(mapped.body)) == (2 if "2*h" in value else 0)

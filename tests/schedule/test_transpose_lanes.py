@@ -21,6 +21,8 @@ from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, kernel, op, par, rd, red, up, v
 from tests.schedule.targets import AVX2, TARGETS
 
+OLD = Options(mapping="old")
+
 ROW_SUM = "def f(float(N,C) X) -> (O) { O(n) +=! X(n,c) }"
 NORM = """def f(float(N,C) X, float(C) g) -> (O) {
   S(n) +=! X(n,c) * X(n,c)
@@ -41,7 +43,7 @@ SOURCES = {"sum": ROW_SUM, "norm": NORM, "max": LARGEST, "guard": GUARDED, "byte
 
 def mapped(source: str, target: str = "avx2") -> tuple[Kernel, Kernel]:
     naive = schedule_program(analyse(source)["f"], Options(), {}).kernel
-    return naive, map_cpu(naive, TARGETS[target], Options()).kernel
+    return naive, map_cpu(naive, TARGETS[target], OLD).kernel
 
 
 def blocks(kernel: Kernel) -> list[tuple[str, str]]:

@@ -61,7 +61,7 @@ def offered(source: str, target: str) -> Iterator[tuple[int, str]]:
     def mapped(options: Options) -> Mapped:
         return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
 
-    for k, nest in enumerate(mapped(Options()).nests):
+    for k, nest in enumerate(mapped(Options(mapping="old")).nests):
         own = {name for x in nest if isinstance(x, Choice) for name, _ in x.offered}
         for name in dict.fromkeys(n for names in offered_in(nest).values() for n in names):
             options = Options(nests=((k, "plan", name),))

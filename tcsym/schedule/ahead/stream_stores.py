@@ -46,6 +46,7 @@ from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     THREADS,
+    Allocate,
     Block,
     Branch,
     Buffer,
@@ -104,6 +105,8 @@ def _tops(node: Node) -> tuple[Loop, ...]:
             return tuple(x for part in body for x in _tops(part))
         case Branch(_, a, b):
             return _tops(a) + (() if b is None else _tops(b))
+        case Allocate(_, body):
+            return _tops(body)
         case _:
             return ()
 
@@ -162,7 +165,7 @@ def _find_streams(
     """None at all if the nest does more than move data and compute cheaply. `read`: buffers."""
     found: dict[str, list[tuple[Store, Condition]]] = {}
     for x, around in walk(nest):
-        if isinstance(x, Loop | Block | Branch):
+        if isinstance(x, Loop | Block | Branch | Allocate):
             continue
         if not isinstance(x, Store) or not is_cheap(x.value):
             return ()

@@ -14,8 +14,6 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
-    FALSE,
-    TRUE,
     ZERO,
     Index,
     all_of,
@@ -27,42 +25,31 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent, extent_from
-from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Prefetch, Store, block, conditional
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, block, conditional
 from tcsym.ir.traverse import map_value, same, substitute_node
-from tcsym.schedule.ahead.prefetch_blocks import next_block
-from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import find_loop, in_loops, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names, replace_private
-from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.separable import Separable, Side, is_small, separable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.expand_reductions import expand_reductions
 from tcsym.schedule.version.literal_windows import literal_copy, symbolic_windows
-from tcsym.schedule.version.versioning import duplicate
 
 ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
 
 
 class Separated(Struct, frozen=True):
-    """What is left to schedule; in `long`, there are `ROWS` rows of `length` elements or more.
-
-    ahead: what a vector of one of `long` may fetch, where the vector begins at its loop's variable.
-    """
+    """`nests`: what is left to schedule."""
 
     kernel: Kernel
     nests: tuple[str, ...]
-    long: tuple[str, ...]
-    length: int
-    ahead: dict[str, tuple[Prefetch, ...]]
 
 
 def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated | None:
     """The nest with every reduction over a window in two parts; None if one has no such parts.
 
-    Windows of symbolic size get a version for the commonest one, and windows of known size one for
-    so many rows, so long, that vectors and blocks may overlap.
+    Windows of symbolic size get a version for the commonest one.
     """
     names = setting.names
     band = band_of(find_loop(kernel.body, nest))
@@ -76,55 +63,24 @@ def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated |
         if separable(both, band_of(find_loop(both.body, literal.new[nest]))):
             kernel = both  # where steps are far apart, windows so short stay whole
             copies.append(literal.new[nest])
-    nests, long, lanes = list[str](), list[str](), setting.lanes(kernel, band.body)
-    ahead: dict[str, tuple[Prefetch, ...]] = {}
+    nests, lanes = list[str](), setting.lanes(kernel, band.body)
     for x in copies:
-        kernel, whole, rest = _versions(kernel, x, lanes, names)
-        if whole is not None:
-            kernel, parts, lines = _separated(kernel, whole, lanes, setting, whole=True)
-            long += parts
-            ahead[parts[-1]] = lines
-        if rest is not None:
-            kernel, parts, _ = _separated(kernel, rest, lanes, setting, whole=False)
-            nests += parts
-    return Separated(kernel, tuple(nests), tuple(long), lanes, ahead)
-
-
-def _versions(
-    kernel: Kernel, nest: str, lanes: int, names: Names
-) -> tuple[Kernel, str | None, str | None]:
-    """The copy of the nest for many long rows and the one for others; None: there are no such."""
-    top = find_loop(kernel.body, nest)
-    band = band_of(top)
-    found = separable(kernel, band)
-    inner = found[0].inner
-    rows, again = band.loops[-len(inner) - 1], {x.variable for x in inner}
-    known = all(extent(y).as_int() for x in found for y in x.around)
-    if not known or all(map(is_small, found)):
-        return kernel, None, nest
-    if not is_repeatable(kernel, band.body, frozenset((rows.variable, *again))):
-        return kernel, None, nest
-    long = all_of((ge(extent(rows), ROWS), ge(extent(inner[-1]), lanes)))
-    enough = in_context(kernel, long) if lanes > 1 else FALSE
-    if enough in (TRUE, FALSE):
-        return (kernel, nest, None) if enough == TRUE else (kernel, None, nest)
-    kernel, copied, new = duplicate(kernel, top, names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
-    return replace(kernel, body=body), new[nest], nest
+        kernel, parts = _separated(kernel, x, lanes, names)
+        nests += parts
+    return Separated(kernel, tuple(nests))
 
 
 def _separated(
-    kernel: Kernel, nest: str, lanes: int, setting: Setting, whole: bool
-) -> tuple[Kernel, tuple[str, ...], tuple[Prefetch, ...]]:
-    """The nest in two parts, the outermost loops of what is left to schedule, and `ahead`."""
-    names = setting.names
+    kernel: Kernel, nest: str, lanes: int, names: Names
+) -> tuple[Kernel, tuple[str, ...]]:
+    """The nest in two parts, and the outermost loops of what is left to schedule."""
     band = band_of(find_loop(kernel.body, nest))
     found = separable(kernel, band)
     if all(is_small(x) for x in found):
         body = expand_reductions(band.body)
         innermost = band.variables[-1]
         changed = replace_loop(kernel.body, innermost, lambda x: replace(x, body=body))
-        return replace(kernel, body=changed), (nest,), ()
+        return replace(kernel, body=changed), (nest,)
     inner = found[0].inner
     outer, rows = band.loops[: -len(inner) - 1], band.loops[-len(inner) - 1]
     tile, row = names.fresh(rows.variable), var(rows.variable) - rows.lower
@@ -141,27 +97,18 @@ def _separated(
         second = _second(one, name, row, kernel)
         body = replace_loop(body, one.around[0].variable, lambda _, x=second: x)  # type: ignore[misc]
     parts.append(in_loops(inner, expand_reductions(body)))
-    kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names, whole)
+    kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names)
     filled = all_of(ge(extent(x), 1) for x in inner)
     node = conditional(filled, in_loops(outer, blocks))
-    place = {rows.variable: rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])}
-    loops, machine = (rows, inner[-1]), setting.machine
-    ahead = tuple(
-        x
-        for one in found
-        for x in next_block(kernel, one.update, one.around, place, loops, machine, lanes)
-    )
-    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
+    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests
 
 
 def _in_blocks(
-    kernel: Kernel, rows: Loop, tile: str, parts: list[Node], names: Names, whole: bool
+    kernel: Kernel, rows: Loop, tile: str, parts: list[Node], names: Names
 ) -> tuple[Kernel, Node, tuple[str, ...]]:
-    """Some rows of each part at a time, and the loops over these rows; `whole`: always so many."""
+    """Some rows of each part at a time, and the loops over these rows."""
     n, nests = extent(rows), list[Loop]()
     first, end = var(tile) * ROWS, minimum(index(ROWS), n - var(tile) * ROWS)
-    if whole:
-        first, end = minimum(first, n - ROWS), index(ROWS)
     for x in parts:
         row = names.fresh(rows.variable)
         body = substitute_node(x, {rows.variable: rows.lower + first + var(row)})

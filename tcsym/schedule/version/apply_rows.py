@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Kernel, Prefetch
+from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import find_loop, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
@@ -19,7 +19,6 @@ from tcsym.schedule.plan import (
     Interleave,
     Lanes,
     LeafPlan,
-    PairRows,
     PermuteFactors,
     RowBlocks,
     RowPlan,
@@ -33,7 +32,6 @@ from tcsym.schedule.stage.permute_factors import permute_factors
 from tcsym.schedule.tile.column_blocks import schedule_column_blocks
 from tcsym.schedule.tile.interleave import schedule_interleave
 from tcsym.schedule.tile.row_schedule import schedule_rows
-from tcsym.schedule.tile.share_loads import pair_rows, shared_rows, whole_chain, whole_vectors
 from tcsym.schedule.tile.short_lanes import schedule_lanes
 from tcsym.schedule.tile.strip_schedule import schedule_strips
 from tcsym.schedule.tile.unroll_and_jam import schedule_row_blocks
@@ -68,9 +66,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return schedule_window_tile(kernel, nest, plan, setting)
         case RowBlocks():
             return schedule_row_blocks(kernel, nest, plan, setting)
-        case PairRows(rows):
-            setting.note(nest, "two rows at a time")
-            return pair_rows(kernel, nest, rows, setting)
         case InnerLeaves():
             for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
                 kernel = schedule_leaf(kernel, x.variable, setting)
@@ -124,28 +119,9 @@ def _split_windows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     assert separated is not None
     setting.note(nest, "windows in two parts")
     kernel = separated.kernel
-    for x in separated.long:
-        lines = separated.ahead.get(x, ())
-        kernel = _long_rows(kernel, x, separated.length, lines, setting)
-    rest = _unrolled(setting, 1) if separated.long else setting
     for x in separated.nests:
-        kernel = schedule_leaf(kernel, x, rest)
+        kernel = schedule_leaf(kernel, x, setting)
     return kernel
-
-
-def _long_rows(
-    kernel: Kernel, nest: str, length: int, ahead: tuple[Prefetch, ...], setting: Setting
-) -> Kernel:
-    """Rows of `length` elements or more, two or more of them: in whole vectors if those fit.
-
-    ahead: what each vector fetches, in terms of the nest's loops.
-    """
-    chain = whole_chain(kernel, nest, setting)
-    if chain is None or setting.lanes(kernel, chain[-1].body) > length:
-        return schedule_leaf(kernel, nest, setting)
-    rows = shared_rows(kernel, chain)
-    setting.note(nest, "whole vectors" if rows is None else "two rows at a time")
-    return whole_vectors(kernel, chain, rows, setting, ahead)
 
 
 def _on_permuted_factors(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sum -> sums of parts of it, and the sum of these: for each point of a loop, or for a loop's
+iterations, whose parts are then elements like any others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Binary, Expr, Read
+from tcsym.index.expr import ZERO, Index, Min, floordiv, index, minimum, var
+from tcsym.index.values import substitute
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
+from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.mapping.plan import Combine, Refused
+from tcsym.mapping.tree import Mapping_, across, as_row, found, redirected, replaced, variables_of
+from tcsym.schedule.analysis.identities import identity
+
+
+def combine(m: Mapping_, d: Combine) -> Mapping_:
+    return _points(m, d) if d.at is None else _iterations(m, d, found(m.node, d.at))
+
+
+# ---- parts for points
+
+
+def _points(m: Mapping_, d: Combine) -> Mapping_:
+    """Updates that the points of a loop do not move get parts, one for each point."""
+    made = [(x, y) for x, y in walk(m.node) if isinstance(x, Loop) and _is_part(x, d.axis)]
+    points = [x for x, _ in made if x.kind != "serial"]
+    outer = [x for x, around in made if not any(_is_part(y, d.axis) for y in around)]
+    if len(outer) != 1 or not points:
+        raise Refused(f"{d.axis} is not split")
+    top, buffers = _whole_sum(m.node, outer[0]), dict(m.buffers)
+    names = {x.variable for x in points}
+    body: Node = top
+    before, after = list[Node](), list[Node]()
+    parts = list[str]()
+    for u in [x for x, _ in walk(top) if isinstance(x, Update)]:
+        if names & frozenset[str]().union(*(s.variables() for s in u.subscripts)):
+            continue
+        b = buffers[u.buffer]
+        if b.space == "argument" or b.dtype is not b.dtype.accumulator:
+            raise Refused(f"sums of {u.buffer} in memory")
+        name = f"{u.buffer}.parts"
+        at = tuple(var(x.variable) for x in points)
+        buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
+        body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
+        before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
+        after.append(replace(u, value=_total(u, buffers[name], points)))
+        parts.append(name)
+    new = block(*before, body, *after)
+    for name in parts:
+        new = allocated(name, new)
+    return replace(m, node=replaced(m.node, top.variable, lambda _: new), buffers=buffers)
+
+
+def _whole_sum(node: Node, loop: Loop) -> Loop:
+    """The outermost of the loops of a sum that are around nothing but this one."""
+    around = next(y for x, y in walk(node) if x is loop)
+    moving = variables_of(i for x, _ in walk(loop) if isinstance(x, Update) for i in x.subscripts)
+    found = loop
+    for x in reversed(around):
+        if x.body is not found or x.order != "reduction" or x.variable in moving:
+            break
+        found = x
+    return found
+
+
+def _is_part(x: Loop, axis: str) -> bool:
+    """One of the loops that a split made of the axis; others may have a number behind its name."""
+    name, dot, part = x.variable.rpartition(".")
+    return bool(dot) and name == axis and not part.isdigit()
+
+
+def _in(points: list[Loop], node: Node) -> Node:
+    for x in reversed(points):
+        node = replace(x, mask=None, order="parallel", body=node)
+    return node
+
+
+def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
+    """All parts of an element: registers are added as vectors, then lanes across."""
+    lanes = [x for x in points if x.kind == "vector"]
+    registers = [x for x in points if x.kind != "vector"]
+    if len(lanes) != 1 or len(registers) > 1:
+        raise Refused("parts that are no vectors")
+    lane, width = lanes[0].variable, lanes[0].upper.as_int() or 1
+    n = prod(x.upper.as_int() or 1 for x in registers)
+    places: Callable[[int], tuple[Index, ...]] = lambda k: (  # noqa: E731
+        *(index(k) for _ in registers),
+        var("lanes"),
+    )
+    terms: list[Expr] = [Read(parts.name, places(k), parts.dtype) for k in range(n)]
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        odd = terms[-1:] if len(terms) % 2 else []
+        terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
+    del lane
+    return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
+
+
+# ---- parts for iterations
+
+
+def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
+    """Sums for each iteration of the axis, made in front of `at` for all that loops in it move, and
+    added where the sum was. The axis is one of the two loops that another was split into; if it is
+    the inner one, terms of the last, ragged iteration of the outer one are added as they were."""
+    outer, inner = _two(at, d.axis)
+    band = tuple(_band(at))
+    _check(at, band, outer)
+    buffers, by = dict(m.buffers), outer if d.axis == outer.variable else inner
+    whole = _whole(outer, inner)
+    n = m.most.get(by.variable, extent(by)) if by is outer else extent(_uniform(outer, inner))
+    shape = (n, *(extent(x) for x in band))
+    names = {x.variable: var(f"{x.variable}.parts") for x in band}
+    row = tuple(var(x.variable) - x.lower for x in band)
+    start, kept, added = list[Node](), list[Node](), list[Node]()
+    terms: Node = inner if by is outer else _terms(outer, inner, whole)
+    sums = {u.buffer: u for u, _ in walk(inner.body) if isinstance(u, Update)}
+    for name, u in sums.items():
+        b, part, parts = buffers[name], f"{name}.part", f"{name}.rows"
+        buffers[part] = replace(b, name=part)
+        buffers[parts] = Buffer(parts, b.dtype, shape, "arena")
+        terms = redirected(terms, name, lambda _, part=part: (part, ()))  # type: ignore[misc]
+        start.append(Store(part, (), identity(u.op, b.dtype), part))
+        kept.append(Store(parts, (var(by.variable), *row), Read(part, (), b.dtype), parts))
+        total = Read(parts, (var(f"{by.variable}.sum"), *row), b.dtype)
+        added.append(replace(u, value=total))
+    node = block(*start, terms, *kept)
+    for name in sums:
+        node = allocated(f"{name}.part", node)
+    inside: Node = node
+    for x in reversed(band):
+        inside = replace(x, body=inside)
+    before = Loop(by.variable, ZERO, n, _renamed(inside, names), "serial", "parallel")
+    after: Node = Loop(f"{by.variable}.sum", ZERO, n, block(*added), "serial", "reduction")
+    if by is inner:
+        rest = {x.variable: var(f"{x.variable}.rest") for x in (outer, inner)}
+        after = block(after, _renamed(replace(outer, lower=whole), rest))
+    new: Node = block(before, replaced(at, outer.variable, lambda _: after))
+    m = replace(m, buffers=buffers)
+    for name in sums:
+        new, m = as_row(new, m, f"{name}.rows")
+        new = allocated(f"{name}.rows", new)
+    return replace(m, node=replaced(m.node, at.variable, lambda _: new))
+
+
+def _two(at: Loop, axis: str) -> tuple[Loop, Loop]:
+    for x, _ in walk(at):
+        y = x.body if isinstance(x, Loop) else None
+        if not isinstance(x, Loop) or not isinstance(y, Loop) or x.order != "reduction":
+            continue
+        if axis in (x.variable, y.variable) and x.variable in y.lower.variables():
+            return x, y
+    raise Refused(f"{axis} is none of two loops that a sum was split into")
+
+
+def _band(at: Loop) -> Iterator[Loop]:
+    node: Node = at
+    while isinstance(node, Loop) and node.order == "parallel" and node.kind == "serial":
+        yield node
+        node = node.body
+
+
+def _check(at: Loop, band: tuple[Loop, ...], outer: Loop) -> None:
+    """All in the sum are terms of elements that only loops of the band move."""
+    own = {b for x, _ in walk(at) if isinstance(x, Allocate) for b in x.buffers}
+    inside = {x.variable for x, _ in walk(at) if isinstance(x, Loop)}
+    for loop in (*band, outer):
+        if (loop.lower.variables() | loop.upper.variables()) & inside:
+            raise Refused(f"the range of {loop.variable} moves inside of {at.variable}")
+    for x, _ in walk(outer):
+        match x:
+            case Update(buffer=name, subscripts=()) if name in own:
+                if any(r.tensor in own for r in loads(x.value)):
+                    raise Refused(f"terms of {name} need what was made before")
+            case Store() | Update():
+                raise Refused(f"{x.buffer} is no sum of a point's own")
+            case Loop() | Block():
+                pass
+            case _:
+                raise Refused(f"a {type(x).__name__} in the sum")
+
+
+def _total_of(outer: Loop, inner: Loop) -> Index:
+    """Iterations of the inner loop in all of the outer one."""
+    for atom, _ in inner.upper.terms:
+        if isinstance(atom, Min):
+            return minimum(*(a for a in atom.args if outer.variable not in a.variables()))
+    return substitute(inner.upper, {outer.variable: outer.upper - 1})
+
+
+def _uniform(outer: Loop, inner: Loop) -> Loop:
+    """The inner loop in a whole iteration of the outer one, from the first on."""
+    each = inner.lower.coefficient(outer.variable)
+    return replace(inner, lower=ZERO, upper=index(each))
+
+
+def _whole(outer: Loop, inner: Loop) -> Index:
+    return floordiv(_total_of(outer, inner), inner.lower.coefficient(outer.variable))
+
+
+def _terms(outer: Loop, inner: Loop, whole: Index) -> Loop:
+    """The sum over whole iterations of the outer loop, for one of the inner one."""
+    here = {inner.variable: inner.lower + var(inner.variable)}
+    return replace(outer, upper=whole, body=substitute_node(inner.body, here))
+
+
+def _renamed(node: Node, names: Mapping[str, Index]) -> Node:
+    def one(x: Node) -> Node:
+        if isinstance(x, Loop) and x.variable in names:
+            return replace(x, variable=str(names[x.variable]))
+        return x
+
+    return map_node(substitute_node(node, names), one)

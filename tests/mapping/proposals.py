@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All plans that are proposed for a program, as texts that make it take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from unittest.mock import patch
+
+import tcsym
+from tcsym.mapping import serve
+from tcsym.mapping.nest import Nest
+from tcsym.mapping.plan import Version, plan_text
+from tcsym.target.machine import Machine
+
+
+def proposed(source: str, target: str) -> Iterator[str]:
+    """The first of every nest, the second, and so on; of a nest that has fewer, the last."""
+    seen: dict[str, Sequence[Version]] = {}
+    versions = serve.versions
+
+    def kept(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+        found = seen[nest.top.variable] = versions(nest, machine)
+        return found
+
+    with patch.object(serve, "versions", kept):
+        tcsym.define(source, target=target).f.explain("mapped")
+    for k in range(max(map(len, seen.values()))):
+        lines = (f"{v}: {plan_text(x[min(k, len(x) - 1)].plan)}" for v, x in seen.items())
+        yield "\n".join(lines)

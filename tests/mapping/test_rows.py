@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of rows, columns and maps: each is right at all sizes, and so is what is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+from tests.mapping.proposals import proposed
+
+SIZES = [(0, 3), (3, 0), (1, 1), (2, 7), (5, 16), (9, 17), (33, 3), (40, 31), (65, 33), (70, 100)]
+PROGRAMS = {
+    "softmax": "S(n) max=! X(n,d)  T(n) +=! exp(X(n,d) - S(n))  Y(n,d) = exp(X(n,d) - S(n)) / T(n)",
+    "centred": "S(n) +=! X(n,d)  T(n) +=! X(n,d) * X(n,d)  Y(n,d) = X(n,d) * T(n) - b(d) * S(n)",
+    "columns": "S(d) +=! X(n,d)  T(d) max=! X(n,d)  Y(n,d) = X(n,d)",
+    "map": "S(n) +=! X(n,d)  T(n,d) = X(n,d) > b(d)  Y(n,d) = tanh(X(n,d)) + b(d)",
+    "bytes": "S(n) +=! int32(Z(n,d))  T(d) min=! Z(n,d)  Y(n,d) = float(Z(n,d)) * b(d)",
+}
+HEAD = "def f({0}(N,D) X, {0}(D) b, int8(N,D) Z) -> (S, T, Y) {{ {1} }}"
+
+
+def arguments(n: int, d: int, dtype: str) -> tuple[np.ndarray, ...]:
+    r = np.random.default_rng(n + 100 * d)
+    kind = {"half": np.float16, "float": np.float32, "double": np.float64}[dtype]
+    x, b = (r.uniform(-1, 1, s).astype(kind) for s in ((n, d), (d,)))
+    return x, b, r.integers(-9, 9, (n, d)).astype(np.int8)
+
+
+def assert_right(f: tcsym.Kernel, n: int, d: int, dtype: str) -> None:
+    given = arguments(n, d, dtype)
+    near = 2e-2 if dtype == "half" else 1e-5
+    for got, wanted in zip(f(*given), f.reference(*given), strict=True):
+        np.testing.assert_allclose(got, wanted, near, near * (n + d), equal_nan=True)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize("dtype", ["float", "double", "half"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_chosen(name: str, dtype: str, target: str) -> None:
+    f = tcsym.define(HEAD.format(dtype, PROGRAMS[name]), target=target).f
+    assert "not mapped by directives" not in f.explain("mapped")
+    for n, d in SIZES:
+        assert_right(f, n, d, dtype)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_proposal(name: str, target: str) -> None:
+    source = HEAD.format("float", PROGRAMS[name])
+    for plans in proposed(source, target):
+        f = tcsym.define(source, target=target, options=tcsym.Options(plan=plans)).f
+        for n, d in SIZES:
+            assert_right(f, n, d, "float")
+
+
+def test_sums_of_many_rows() -> None:
+    """Parts of long columns, whichever there are."""
+    source = HEAD.format("float", PROGRAMS["columns"])
+    for plans in proposed(source, "cpu:avx2"):
+        f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(plan=plans)).f
+        for n in (8191, 8192, 20_000):
+            assert_right(f, n, 3, "float")
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("split n tile row:8; combine n.tail at d", "n.tail is none of two loops"),
+        ("split n tile row:8; combine n.row at n", "there is no loop n"),
+        ("merge d n", "n is not right inside of d"),
+    ],
+)
+def test_refusals(text: str, reason: str) -> None:
+    source = "def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) }"
+    with pytest.raises(tcsym.OptionError, match=reason):
+        tcsym.define(source, options=tcsym.Options(plan=f"d: {text}")).f(
+            np.ones((9, 9), np.float32)
+        )
+
+
+@pytest.mark.parametrize(
+    "source, reason",
+    [
+        ("O(h) +=! X(h + k, 0) where k in 0:3", "read in windows"),
+        ("O(i,j) +=! fabs(X(i,k) - X(j,k))", "needed for others, too"),
+        ("O(j,i) = X(i,j)", "lies across"),
+        ("O(i,j) = X(i,j) + X(i,0)", "moves with rows"),
+    ],
+)
+def test_what_is_left_to_others(source: str, reason: str) -> None:
+    f = tcsym.define(f"def f(float(N,N) X) -> (O) {{ {source} }}").f
+    assert reason in f.explain("mapped")
+    x = np.random.default_rng(0).uniform(-1, 1, (9, 9)).astype(np.float32)
+    np.testing.assert_allclose(f(x), f.reference(x), 1e-5, 1e-5)
