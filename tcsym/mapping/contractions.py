@@ -37,6 +37,8 @@ class Contractions(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         if packs(self.c, self.machine):
             raise Refused("short numbers are packed")
+        if self.c.is_window:
+            raise Refused("columns are read in windows")
         if not self.machine.vector_bits:
             raise Refused("the target has no vectors")
         for x in self.c.sums:
@@ -44,14 +46,6 @@ class Contractions(Struct, frozen=True):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
         if self.c.rows is None:
             yield from self._vectors()
-        elif self.c.is_window:
-            rows = self.machine.tile.rows
-            yield (
-                "windows in place",
-                ge(3 * rows - 1, self.length(self.c.rows)),
-                self.in_place(rows),
-            )
-            yield "panels", TRUE, self.panels(rows, self.machine.tile.vectors)
         else:
             yield from self._matrices()
 
@@ -182,7 +176,7 @@ class Contractions(Struct, frozen=True):
         left = (self.machine.vector_registers - FEW) // max(1, height)
         vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
         tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
-        order = (*self.outer, *(reversed(tiles) if self.c.is_window else tiles))
+        order = (*self.outer, *tiles)
         return f"""
             {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}

@@ -22,7 +22,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
-BY_COST = frozenset(("contractions", "windows", "rows"))  # of these, the cost chooses versions
+BY_COST = frozenset(("contractions", "rows"))  # of these, the cost chooses versions
 SWITCHED = frozenset(("contractions", "rows"))  # families that are mapped by directives
 
 

@@ -9,6 +9,7 @@ from tcsym.mapping import serve
 
 
 @pytest.fixture(autouse=True)
-def unswitched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No family of nests is mapped by directives."""
-    monkeypatch.setattr(serve, "SWITCHED", frozenset())
+def unswitched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No family of nests is mapped by directives, but where texts of all plans are tested."""
+    if request.path.name != "test_plan_text.py":
+        monkeypatch.setattr(serve, "SWITCHED", frozenset())
