@@ -94,9 +94,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "COPIED_TERMS": (0, 8),
     },
     "version.interleaving": {
-        "GROUP_TIME": (0, 8),
-        "BLOCK_TIME": (0, 8),
-        "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
     "version.exchange_sides": {
