@@ -216,7 +216,7 @@ def test_other_folders_and_targets_are_refused(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "mine.txt"):
         with pytest.raises(OptionError, match="no artifact"):
             kernel.export(place)
-    with pytest.raises(OptionError, match="mine.txt` is a file"):
+    with pytest.raises(OptionError, match=r"mine\.txt` is a file"):
         kernel.export(tmp_path / "mine.txt" / "x")
     with pytest.raises(OptionError, match="no artifacts are made for target `cpu:sse9`"):
         kernel.export(tmp_path / "x", targets=["cpu:sse9"])
