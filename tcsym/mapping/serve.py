@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
-from tcsym.mapping.contraction import family
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
-from tcsym.mapping.nest import Nest, analyse
+from tcsym.mapping.nest import Nest, analyse, family
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.text import GivenNest
 from tcsym.options import NEST_FIELDS, Options, told_of_plan
@@ -23,7 +22,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
 BY_COST = frozenset(("contractions", "rows"))  # of these, the cost chooses versions
-SWITCHED = frozenset(("contractions", "rows"))  # families that are mapped by directives
+SWITCHED: frozenset[str] = frozenset({"rows"})  # families that are mapped by directives
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:

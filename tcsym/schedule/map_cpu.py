@@ -13,7 +13,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, TRUE, any_of
+from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.verify import verify, verify_exact
 from tcsym.mapping.given import unknown_nests
@@ -24,7 +24,7 @@ from tcsym.process import config
 from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.assume import assume, in_context
+from tcsym.schedule.analysis.assume import assume
 from tcsym.schedule.analysis.loops import finds_positions, outermost_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
@@ -65,9 +65,8 @@ from tcsym.schedule.storage.place_allocations import place_allocations, without_
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
 from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
-from tcsym.schedule.version.apply import Schedule, schedule_long_sums, schedule_nest
+from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
-from tcsym.schedule.version.contraction_proposals import long_sums_pay
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
 from tcsym.schedule.version.grouped_rows import with_grouped_rows
 from tcsym.schedule.version.range_strips import with_range_strips
@@ -77,7 +76,6 @@ from tcsym.schedule.version.unit_windows import (
     unit_view,
     without_unit_loops,
 )
-from tcsym.schedule.version.versioning import beside
 from tcsym.schedule.wanted import offered_in, unmet
 from tcsym.target.machine import Machine
 
@@ -158,7 +156,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     for k, nest in enumerate(nests(kernel.body)):
         schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
         own = setting.of_nest(k)
-        mapped = None if nest in seldom else _by_directives(kernel, nest, own)
+        mapped = None if nest in seldom else serve(kernel, nest, own)
         kernel = _verified(mapped or _scheduled(kernel, nest, schedule, own))
         choices.append(tuple(setting.record[before:]))
     bound = bound_buffers(kernel)
@@ -178,22 +176,6 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     record, of_nests = tuple(setting.record), tuple(choices)
     told = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
     return Mapped(_verified(kernel), record, of_nests, (*setting.unmet, *told))
-
-
-def _by_directives(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
-    """The nest by plans of directives, but for sums that `combine.split_k` splits: these are left
-    to another kernel, which has a version of the nest for them."""
-    long = in_context(kernel, long_sums_pay(kernel, nest, setting))
-    if long == FALSE:
-        return serve(kernel, nest, setting)
-    if long == TRUE:
-        return None
-    if not setting.whole:
-        mapped = serve(kernel, nest, setting)
-        return mapped and replace(mapped, left_out=any_of((mapped.left_out, long)))
-    both = beside(kernel, nest, long, "before", setting.names)
-    mapped = serve(both.kernel, nest, setting)
-    return mapped and _scheduled(mapped, both.version[nest], schedule_long_sums, setting)
 
 
 def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:

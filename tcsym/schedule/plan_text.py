@@ -31,6 +31,11 @@ LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
 Line = tuple[str, bool]  # and whether it may serve
 
 
+def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
+    """Nests in the order in which they run; a version runs where no condition above it holds."""
+    return "".join(f"{text}\n" for text, _ in choices_lines(record, sizes, {}))
+
+
 def choices_lines(
     record: Iterable[Choice | Note], sizes: Iterable[str], known: Ranges
 ) -> list[Line]:

@@ -116,7 +116,7 @@ def test_unknown_nest() -> None:
         tcsym.define(MATMUL, options=options).f(ONES, ONES)
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul_nt"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "conv2d", "matmul_nt"])
 def test_library(name: str) -> None:
     """Programs that are served are so in all versions, and give what the reference gives."""
     source = tcsym.library.source(name)

@@ -19,16 +19,12 @@ from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.plan import Rows, Strips
-from tcsym.schedule.plan_text import choices_lines
+from tcsym.schedule.plan_text import choices_lines, choices_text
 from tests.polyhedral.programs import scheduled
 from tests.polyhedral.test_golden import AVX2
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("matmul_bias_relu", "softmax", "conv_bias_relu", "attention", "rnn", "cholesky")
-
-
-def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
-    return "".join(f"{text}\n" for text, _ in choices_lines(record, sizes, {}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,7 +107,7 @@ def serving(record: Iterable[Choice | Note], sizes: Mapping[str, int]) -> Iterat
             yield from serving(x.inside, sizes)
 
 
-@pytest.mark.parametrize("name", ("conv_bias_relu", "attention"))
+@pytest.mark.parametrize("name", ("matmul_bias_relu", "conv_bias_relu", "attention", "rnn"))
 def test_lines_that_serve_are_those_of_the_versions_whose_conditions_hold(name: str) -> None:
     mapped = map_cpu(scheduled(name).kernel, AVX2.machine, Options())
     kernel = mapped.kernel

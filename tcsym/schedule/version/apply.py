@@ -40,11 +40,7 @@ from tcsym.schedule.tile.scan_schedule import is_scan, schedule_scan
 from tcsym.schedule.version.apply_contraction import apply_contraction
 from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
 from tcsym.schedule.version.choose import choose, record, schedule_by
-from tcsym.schedule.version.contraction_proposals import (
-    CONTRACTION,
-    long_sums,
-    panels_of_terms,
-)
+from tcsym.schedule.version.contraction_proposals import CONTRACTION, panels_of_terms
 from tcsym.schedule.version.leaf_proposals import LEAF
 from tcsym.schedule.version.nest_proposals import PARTS, refused, with_shared_rows
 
@@ -61,12 +57,6 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if staged is None:
         return _without_copies(kernel, nest, setting)
     return record(Staged(staged.what), nest, setting, staged.scheduled, staged.note)
-
-
-def schedule_long_sums(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """In blocks. Contract: `long_sums_pay` somewhere."""
-    (version,) = long_sums(kernel, nest, setting)
-    return schedule_by(version.plan, kernel, nest, setting, apply)
 
 
 def _without_copies(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
