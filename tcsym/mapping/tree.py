@@ -25,14 +25,16 @@ from tcsym.ir.loops import (
     HorizontalReduce,
     Loop,
     Node,
+    Prefetch,
     Space,
     Store,
     TransposeBlock,
     Update,
     Value,
+    Verify,
     block,
 )
-from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.ir.traverse import loads, map_node, position_loads, substitute_node, walk
 from tcsym.mapping.plan import Refused
 from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
@@ -131,6 +133,19 @@ def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[L
             case TransposeBlock():
                 yield x.target, x.target_subscripts, True, around
                 yield x.source, x.source_subscripts, False, around
+            case Verify() | Loop() | Prefetch():
+                for r in _reads(x):
+                    yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
+
+
+def _reads(x: Verify | Loop | Prefetch) -> tuple[Read, ...]:
+    """Of what a loop looks up before it runs, or a check."""
+    match x:
+        case Prefetch():
+            return loads(x.read)
+        case Loop() if x.value is None:
+            return position_loads(x)
+    return () if x.value is None else loads(x.value)
 
 
 def variables_of(subscripts: Iterable[object]) -> frozenset[str]:

@@ -13,10 +13,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, get_args, get_type_hints
 from unittest.mock import patch
 
+import tcsym.mapping
 import tcsym.schedule
 from tcsym.ir.loops import Kernel
 
-PASSES = "tcsym.schedule."
+STAGES = (tcsym.schedule, tcsym.mapping)
+PASSES = tuple(f"{stage.__name__}." for stage in STAGES)
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def counted_passes(applied: Counter[str]) -> Iterator[set[str]]:
         for module in map(importlib.import_module, _modules()):
             for name, f in vars(module).copy().items():
                 if _is_pass(f) and f.__module__ != module.__name__:
-                    key = f"{f.__module__.removeprefix(PASSES)}.{f.__name__}"
+                    key = f"{f.__module__.removeprefix(PASSES[0])}.{f.__name__}"
                     applied[key] += 0
                     stack.enter_context(patch.object(module, name, _noting(f, key, changed)))
         yield changed
@@ -43,8 +45,9 @@ def report(applied: Counter[str], programs: int) -> str:
 
 
 def _modules() -> Iterator[str]:
-    found = pkgutil.walk_packages(tcsym.schedule.__path__, "tcsym.schedule.")
-    return (x.name for x in found if not x.ispkg)
+    for stage, prefix in zip(STAGES, PASSES, strict=True):
+        found = pkgutil.walk_packages(stage.__path__, prefix)
+        yield from (x.name for x in found if not x.ispkg)
 
 
 def _is_pass(f: object) -> bool:

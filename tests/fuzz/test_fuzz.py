@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import tcsym
 from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import var
 from tcsym.index.values import evaluate
+from tcsym.options import Options
 from tcsym.runtime.plan import CallPlan
 from tcsym.target import llvm
 from tcsym.types import DType
@@ -97,14 +99,18 @@ def test_layers_reach_the_schedules() -> None:
     raise AssertionError(f"not reached: {wanted - reached}")
 
 
-def test_coverage_tells_the_passes_that_changed_a_program() -> None:
+@pytest.mark.parametrize(
+    ("mapping", "nests_by"), [("old", "version.apply."), ("new", "tcsym.mapping.map_cpu.")]
+)
+def test_coverage_tells_the_passes_that_changed_a_program(mapping: str, nests_by: str) -> None:
     applied: Counter[str] = Counter()
     case = random_program(random.Random(3), 3)
     with counted_passes(applied) as changed:
-        kernel(case, "symbolic", {}).explain("mapped")
+        options = Options(mapping=mapping)
+        tcsym.define(case.source, options=options)[case.name].explain("mapped")
     passes = {"combine.accumulate.accumulate_privately", "storage.storage_folding.fold_storage"}
     assert passes < applied.keys()
-    assert changed <= applied.keys() and any(x.startswith("version.apply.") for x in changed)
+    assert changed <= applied.keys() and any(x.startswith(nests_by) for x in changed)
     applied.update(changed)
     assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
 

@@ -16,6 +16,7 @@ from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import ge, var
 from tcsym.ir.idle import idle_lines
+from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.text import kernel_text
 from tcsym.ir.views import body_sizes
@@ -54,7 +55,8 @@ class Counted(Machine):
 def lines_run(kernel: Kernel, inputs: Mapping[str, Any], sizes: dict[str, int]) -> set[int]:
     """Lines of the text that were run, and those that hold one."""
     machine = Counted(kernel)
-    machine.run(inputs, dict.fromkeys(kernel.launched, 0) | {THREADS: 2} | sizes)
+    known = {THREADS: 2, **sizes}
+    machine.run(inputs, dict.fromkeys(kernel.launched, 0) | known | chosen(kernel, known))
     lines = kernel_text(kernel).splitlines()
     depths = [len(line) - len(line.lstrip()) for line in lines]
     first = len(lines) - n_body_lines(kernel.body)
