@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from tcsym.cost.counting import Walk, priced
 from tcsym.cost.terms import counts
-from tcsym.index.expr import Condition
+from tcsym.index.expr import Condition, Index
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import THREADS, Kernel, Node
@@ -44,7 +46,7 @@ class Counting:
     def cost(self, kernel: Kernel, tree: Node, others: Iterable[str], where: Condition) -> int:
         """Of a call of the tree alone, if the condition holds. others: loops that are around."""
         w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
-        walker = Walk(kernel, self._machine, w, self._weigh)
+        walker = Walk(replace(kernel, body=tree), self._machine, w, self._weigh)
         total = w.add(walker.walked(tree, known), walker.weighed(counts(call=1)))
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 
@@ -69,11 +71,16 @@ class Counting:
 
 def samples(kernel: Kernel, seed: int = 0) -> dict[str, Numbers]:
     """The same for equal sizes, contexts and shapes of arguments."""
-    draw, context = random.Random(seed), {k.name: k for k in kernel.context}
-    known = [context.get(name, Known(name, 1, None)) for name in kernel.sizes]
-    shapes = [kernel.buffer(name).shape for name in kernel.arguments]
-    extents = {e for shape in shapes for e in shape if not e.is_constant}
-    rows = list[dict[str, int]]()
+    context = {k.name: k for k in kernel.context}
+    known = tuple(context.get(name, Known(name, 1, None)) for name in kernel.sizes)
+    shapes = (kernel.buffer(name).shape for name in kernel.arguments)
+    extents = frozenset(e for shape in shapes for e in shape if not e.is_constant)
+    return dict(zip(kernel.sizes, _sampled(known, extents, seed), strict=True))
+
+
+@lru_cache(8)  # nests of a kernel have the same
+def _sampled(known: Sequence[Known], extents: frozenset[Index], seed: int) -> list[Numbers]:
+    draw, rows = random.Random(seed), list[dict[str, int]]()
     for n in range(_DRAWS):
         row = _drawn(known, draw)
         is_last = n >= _DRAWS - SAMPLES + len(rows)  # enough, whatever they are
@@ -81,7 +88,7 @@ def samples(kernel: Kernel, seed: int = 0) -> dict[str, Numbers]:
             rows.append(row)
         if len(rows) == SAMPLES:
             break
-    return {name: np.array([r[name] for r in rows], np.float64) for name in kernel.sizes}
+    return [np.array([r[k.name] for r in rows], np.float64) for k in known]
 
 
 def _drawn(known: Sequence[Known], draw: random.Random) -> dict[str, int]:

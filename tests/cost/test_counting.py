@@ -132,6 +132,18 @@ def test_rows_wait_for_reductions_that_vectors_need(text: str, each: float) -> N
     assert 0.25 * 64 * each <= of(found, "stall")[0] <= 64 * each
 
 
+def test_versions_are_chosen_by_what_they_take_in_the_kernel() -> None:
+    """Of many rows, beside which launches are little."""
+    kernel = _mapped("def f(float(M,K) A) -> (Y) { S(m) +=! A(m,k)  Y(m,k) = A(m,k) / S(m) }")
+    (choice,) = kernel.choices
+    sizes = {"M": np.full(3, 4096), "K": np.array([30, 100, 200])}
+    for k, cost in enumerate(choice.costs.evaluate(sizes)):
+        able = np.isfinite(cost[:, 0])
+        expected = nanoseconds(kernel, TARGET.machine, {**sizes, choice.variable: np.full(3, k)})
+        assert able.any()
+        np.testing.assert_allclose(cost[able, 0], expected[able], rtol=0.02)
+
+
 @pytest.mark.parametrize("name", tcsym.library.names()[::5])
 def test_programs_count_at_sizes_that_they_were_not_written_by(name: str) -> None:
     (*_, program) = analyse(tcsym.library.source(name)).values()
