@@ -196,7 +196,7 @@ def test_a_thousand_statements_have_code_within_the_default_recursion_limit() ->
     begun = begin_program(program, TARGET, Options(), {}, ("dense", "dense"))
     begun.make(begun.missing())
     assert not begun.missing()
-    assert not begun.compiled().notes[0].startswith("scheduler")
+    assert not [x for x in begun.compiled().notes if x.startswith("scheduler")]
 
 
 @pytest.mark.parametrize(("text", "shape"), [(maps, 7), (in_place, 7), (results, (7, 3))])

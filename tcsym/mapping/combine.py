@@ -48,7 +48,7 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
         name = f"{u.buffer}.parts"
         at = tuple(var(x.variable) for x in points)
         buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
-        body = redirected(body, u.buffer, lambda _, n=name, at=at: (n, at))  # type: ignore[misc]
+        body = redirected(body, {u.buffer: lambda _, n=name, at=at: (n, at)})  # type: ignore[misc]
         before.append(_in(points, Store(name, at, identity(u.op, b.dtype), name)))
         after.append(replace(u, value=_total(u, buffers[name], points)))
         parts.append(name)
@@ -126,7 +126,7 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         b, part, parts = buffers[name], f"{name}.part", f"{name}.rows"
         buffers[part] = replace(b, name=part)
         buffers[parts] = Buffer(parts, b.dtype, shape, "arena")
-        terms = redirected(terms, name, lambda _, part=part: (part, ()))  # type: ignore[misc]
+        terms = redirected(terms, {name: lambda _, part=part: (part, ())})  # type: ignore[misc]
         start.append(Store(part, (), identity(u.op, b.dtype), part))
         kept.append(Store(parts, (var(by.variable), *row), Read(part, (), b.dtype), parts))
         total = Read(parts, (var(f"{by.variable}.sum"), *row), b.dtype)

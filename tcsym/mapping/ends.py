@@ -46,7 +46,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import loads, map_inner, map_node, map_value, substitute_value, walk
-from tcsym.mapping.tree import Mapping_, accessed, chain, redirected, variables_of
+from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, variables_of
 
 MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
 
@@ -250,12 +250,10 @@ def _single(node: Node, copies: set[str], lane: str, mask: Index, lanes: int) ->
     if not isinstance(node, Loop) or node.variable not in copies:
         return map_inner(node, lambda x: _single(x, copies, lane, mask, lanes))
     body, own = node.body, var(node.variable)
-    for name in sorted({b for b, *_ in accessed(body) if b.endswith(".parts")}):
-        body = redirected(
-            body,
-            name,
-            lambda at, name=name: (name, tuple(ZERO if i == own else i for i in at)),  # type: ignore[misc]
-        )
+    places = dict[str, Place]()
+    for name in {b for b, *_ in accessed(body) if b.endswith(".parts")}:
+        places[name] = lambda at, name=name: (name, tuple(ZERO if i == own else i for i in at))  # type: ignore[misc]
+    body = redirected(body, places)
     left = mask + own * lanes
     whole = minimum(node.upper, floordiv(left, lanes))
     row = replace(node, kind="serial", mask=None)

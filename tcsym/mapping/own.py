@@ -8,6 +8,9 @@ temporary of the nest has beyond loops of the band is a row that each point has 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
@@ -16,33 +19,36 @@ from tcsym.ir.loops import Buffer, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import walk
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.tree import Mapping_, accessed, redirected, variables_of
+from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, variables_of
 
 
 def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
     """The tree with temporaries of the points of its band. shared: buffers that live on."""
-    body, made, buffers = nest.body, list[str](), dict(mapping.buffers)
-    for name in dict.fromkeys(b for b, _, written, _ in accessed(body) if written):
+    made, buffers = list[str](), dict(mapping.buffers)
+    places, stores = dict[str, Place](), list[Store]()
+    for name, uses in _uses(nest.body).items():
         b = buffers[name]
-        uses = {at: None for n, at, _, _ in accessed(body) if n == name}
+        if not uses.is_written:
+            continue
         if b.space == "argument" or name in shared:
-            if len(uses) > 1 or not _is_summed(body, name) or not _is_held(nest, next(iter(uses))):
+            if len(uses.at) > 1 or not uses.is_summed or not _is_held(nest, next(iter(uses.at))):
                 continue
-            (at,) = uses
+            (at,) = uses.at
             new = f"{name}.acc"
             buffers[new] = Buffer(new, b.dtype, (), "arena", padded=True)
             if b.dtype is not b.dtype.accumulator:
                 raise Refused(f"sums of {b.dtype} in memory")
-            if not _starts(body, name):
+            if not uses.starts:
                 raise Refused(f"{name} is added to what it was before")
-            body = redirected(body, name, lambda _, new=new: (new, ()))  # type: ignore[misc]
-            body = block(body, Store(name, at, Read(new, (), b.dtype), name))
+            places[name] = lambda _, new=new: (new, ())  # type: ignore[misc]
+            stores.append(Store(name, at, Read(new, (), b.dtype), name))
         else:
-            kept = [d for d in range(len(b.shape)) if not _is_own(nest, d, list(uses))]
+            kept = [d for d in range(len(b.shape)) if not _is_own(nest, d, uses.at)]
             shape = tuple(b.shape[d] for d in kept)
             buffers[new := name] = replace(b, shape=shape, strides=None, padded=not shape)
-            body = redirected(body, name, lambda s, n=name, k=kept: (n, tuple(s[d] for d in k)))  # type: ignore[misc]
+            places[name] = lambda s, n=name, k=kept: (n, tuple(s[d] for d in k))  # type: ignore[misc]
         made.append(new)
+    body = block(redirected(nest.body, places), *stores)
     for new in reversed(made):
         body = allocated(new, body)
     for x in reversed(nest.band):
@@ -50,23 +56,33 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
     return replace(mapping, node=body, buffers=buffers)
 
 
-def _is_summed(body: Node, name: str) -> bool:
-    return any(isinstance(x, Update) and x.buffer == name for x, _ in walk(body))
+class _Uses(Struct):
+    """Of a buffer. starts: the first statement that accesses it stores to it."""
+
+    starts: bool
+    at: dict[tuple[Index, ...], None] = field(default_factory=dict)
+    is_written: bool = False
+    is_summed: bool = False
+
+
+def _uses(body: Node) -> dict[str, _Uses]:
+    """Of all buffers, the first that is accessed first."""
+    found = dict[str, _Uses]()
+    for x, _ in walk(body):
+        for name, at, written, _ in accessed(x) if isinstance(x, Store | Update) else ():
+            starts = isinstance(x, Store) and x.buffer == name
+            uses = found.setdefault(name, _Uses(starts))
+            uses.at[at] = None
+            uses.is_written |= written
+            uses.is_summed |= isinstance(x, Update) and x.buffer == name
+    return found
 
 
 def _is_held(nest: Nest, at: tuple[Index, ...]) -> bool:
     return variables_of(at) <= {*nest.names, *nest.sizes, *nest.around}
 
 
-def _starts(body: Node, name: str) -> bool:
-    """The first access is a store of the element."""
-    for x, _ in walk(body):
-        if isinstance(x, Store | Update) and any(b == name for b, *_ in accessed(x)):
-            return isinstance(x, Store) and x.buffer == name
-    return False
-
-
-def _is_own(nest: Nest, d: int, uses: list[tuple[Index, ...]]) -> bool:
+def _is_own(nest: Nest, d: int, uses: Iterable[tuple[Index, ...]]) -> bool:
     """A point has one place in dimension `d`, wherever it is used."""
     at = {s[d] for s in uses}
     return len(at) == 1 and _is_held(nest, tuple(at))

@@ -66,7 +66,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         shape[k] = ceildiv(shape[k], size) * size
     dtype = m.buffers[d.operand].dtype
     m = m.with_buffer(Buffer(copy.name, dtype, tuple(shape), "arena", padded=True))
-    body = redirected(at.body, d.operand, lambda s: (copy.name, forms[s]))
+    body = redirected(at.body, {d.operand: lambda s: (copy.name, forms[s])})
     written = _is_written(at, d)
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)

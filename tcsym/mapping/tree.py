@@ -41,6 +41,7 @@ from tcsym.target.machine import Machine
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024
+Place = Callable[[tuple[Index, ...]], tuple[str, tuple[Index, ...]]]
 
 
 class Mapping_(Struct, frozen=True):
@@ -91,20 +92,18 @@ def chain(node: Node) -> Iterator[Loop]:
         node = node.body
 
 
-def redirected(
-    node: Node, buffer: str, f: Callable[[tuple[Index, ...]], tuple[str, tuple[Index, ...]]]
-) -> Node:
-    """Every access of the buffer goes to what `f` makes of its subscripts."""
+def redirected(node: Node, places: Mapping[str, Place]) -> Node:
+    """Every access of these buffers goes to what is made of its subscripts."""
 
     def statement(x: Node) -> Node:
-        if isinstance(x, Store | Update) and x.buffer == buffer:
-            name, at = f(x.subscripts)
+        if isinstance(x, Store | Update) and x.buffer in places:
+            name, at = places[x.buffer](x.subscripts)
             return replace(x, buffer=name, subscripts=at)
         return x
 
     def value(v: Value) -> Value:
-        if isinstance(v, Read) and v.tensor == buffer:
-            name, at = f(v.subscripts)  # type: ignore[arg-type]
+        if isinstance(v, Read) and v.tensor in places:
+            name, at = places[v.tensor](v.subscripts)  # type: ignore[arg-type]
             return replace(v, tensor=name, subscripts=at, checked=())
         return v
 
@@ -120,7 +119,7 @@ def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
         return name, (sum((i * n for i, n in zip(at, steps, strict=True)), ZERO),)
 
     row = replace(b, shape=(product_of(b.shape),))
-    return redirected(body, name, place), m.with_buffer(row)
+    return redirected(body, {name: place}), m.with_buffer(row)
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
@@ -167,11 +166,12 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
             lanes = [p for p in points if p.kind == "vector"]
             first = [p for p in points if p.kind != "vector"]
             before, after = ([var(p.variable) for p in x] for x in (first, lanes))
+            places = dict[str, Place]()
             for name in names:
                 shape = (*(p.upper for p in first), *buffers[name].shape, *(p.upper for p in lanes))
                 buffers[name] = replace(buffers[name], shape=shape)
-                body = redirected(body, name, lambda s, name=name: (name, (*before, *s, *after)))  # type: ignore[misc]
-            return Allocate(names, sunk(points, body, buffers))
+                places[name] = lambda s, name=name: (name, (*before, *s, *after))  # type: ignore[misc]
+            return Allocate(names, sunk(points, redirected(body, places), buffers))
         case Block(body):
             return block(*(sunk(points, x, buffers) for x in body))
         case Branch(c, a, b):
@@ -208,9 +208,10 @@ class Close(Struct):
                 return replace(outer, variable=new, mask=mask, body=body)
             case Allocate(names, body):
                 own = {name: self.names.fresh(name) for name in names}
+                moving = _moving(body)
                 for name in names:
                     b = self.buffers[name]
-                    space = _space(b, body)
+                    space = _space(b, name not in moving)
                     self.made.append(replace(b, name=own[name], space=space, private=frozenset()))
                 return Allocate(tuple(own.values()), self(body, loops, {**temporaries, **own}))
             case Block(body):
@@ -239,21 +240,25 @@ class Close(Struct):
                 return n
 
 
-def _space(b: Buffer, body: Node) -> Space:
+def _space(b: Buffer, plain: bool) -> Space:
     """Registers, if all places are known where code is made; else the stack, or the arena."""
     extents = [e.as_int() for e in b.shape]
     if any(e is None for e in extents):
         return "arena"
     count = math.prod(e or 0 for e in extents)
-    plain = True
-    for name, at, _, around in accessed(body):
-        known = {x.variable for x in around if x.kind != "serial"}
-        inside = frozenset[str]().union(*(s.variables() for s in at)) if name == b.name else set()
-        plain = plain and inside <= known | {"lanes"}
-    blocks = any(isinstance(x, TransposeBlock) and x.target == b.name for x, _ in walk(body))
-    if plain and not blocks and count <= REGISTER_ELEMENTS:
+    if plain and count <= REGISTER_ELEMENTS:
         return "register"
     return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"
+
+
+def _moving(body: Node) -> frozenset[str]:
+    """Buffers with places that are not known where code is made."""
+    found = {x.target for x, _ in walk(body) if isinstance(x, TransposeBlock)}
+    for name, at, _, around in accessed(body):
+        known = {"lanes", *(x.variable for x in around if x.kind != "serial")}
+        if not variables_of(at) <= known:
+            found.add(name)
+    return frozenset(found)
 
 
 def across(op: str, value: Value, lane: str, width: int, b: Buffer) -> HorizontalReduce:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
@@ -15,11 +17,25 @@ from tcsym.cost.choosing import SAMPLES, Counting, samples
 from tcsym.cost.counting import counted, nanoseconds
 from tcsym.cost.terms import of, prices_of
 from tcsym.frontend.program import Program
-from tcsym.index.expr import TRUE, Index, ceildiv, choose, floordiv, ge, maximum, minimum, mod, var
+from tcsym.index.expr import (
+    TRUE,
+    Index,
+    ceildiv,
+    choose,
+    floordiv,
+    ge,
+    index,
+    maximum,
+    minimum,
+    mod,
+    var,
+)
 from tcsym.index.straight_line import Writer, Written
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel
+from tcsym.ir.traverse import substitute_node
 from tcsym.options import Options
+from tcsym.target.machine import Machine
 from tcsym.target.names import resolve_target
 from tests.fuzz.generate import random_program
 
@@ -133,12 +149,23 @@ def _of_other_sizes(program: Program) -> None:
     target = resolve_target("cpu:avx2")
     layouts: Any = ("dense",) * (len(program.inputs) + len(program.outputs))
     stages = Lowering(program, target, Options(), {}, layouts, (), {})
-    kernel = stages.mapped(stages.scheduled()).kernel
-    counting = Counting(kernel, target.machine)
+    for kernel in _versions(stages.mapped(stages.scheduled()).kernel):
+        _at_other_sizes(kernel, target.machine)
+
+
+def _versions(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernel in each version of what it chooses."""
+    for k in range(max((c.versions for c in kernel.choices), default=1)):
+        chosen = {c.variable: index(k % c.versions) for c in kernel.choices}
+        yield replace(kernel, body=substitute_node(kernel.body, chosen), choices=())
+
+
+def _at_other_sizes(kernel: Kernel, machine: Machine) -> None:
+    counting = Counting(kernel, machine)
     cost = counting.cost(kernel, kernel.body, (), TRUE)
     of_program = counting.writer.written([cost])
     others = samples(kernel, 1)
     found = np.broadcast_to(of_program.evaluate(others)[0][:, 0], SAMPLES if others else 1)
-    expected = nanoseconds(kernel, target.machine, others)
+    expected = nanoseconds(kernel, machine, others)
     assert (abs(found / expected - 1) < 1e-9).mean() > 0.75
     assert abs(np.log(found / expected)).mean() < 0.02

@@ -48,7 +48,7 @@ class Run:
         self.launched = {**dict.fromkeys(kernel.launched, 0), THREADS: 1}
 
     def __call__(self, kernel: Kernel, sizes: Mapping[str, int]) -> Counts:
-        found = self.node(kernel.body, {**sizes, **self.launched}, None, ())
+        found = self.node(kernel.body, {**self.launched, **sizes}, None, ())
         return (found.once() if isinstance(found, Leaf) else found) + counts(call=1)
 
     def node(
@@ -109,8 +109,11 @@ def some_sizes(program: Program, rng: random.Random, n: int) -> list[dict[str, i
 
 def compare(program: Program, target: str, rng: random.Random, *, all_kinds: bool) -> int:
     kernel, machine = mapped(program, target)
-    run, cases = Run(kernel, machine), some_sizes(program, rng, 4)
-    columns = {name: np.array([x[name] for x in cases], np.int64) for name in program.sizes}
+    most = max((c.versions for c in kernel.choices), default=1)
+    versions = [{c.variable: k % c.versions for c in kernel.choices} for k in range(most)]
+    run = Run(kernel, machine)
+    cases = [{**x, **chosen} for x in some_sizes(program, rng, 4) for chosen in versions]
+    columns = {name: np.array([x[name] for x in cases], np.int64) for name in cases[0]}
     found = counted(kernel, machine, columns)
     prices = prices_of(machine)
     for row, sizes in zip(found, cases):
