@@ -40,14 +40,15 @@ def alternatives(
     most_nests: int | None = None,
     most_plans: int | None = None,
 ) -> Iterator[Alternative]:
-    """Those options first, then with each plan of each nest that makes other loops of them.
+    """Those options first, then with each plan by name of each nest that makes other loops of them.
 
     All have the code for sizes that few calls have, too.
     """
     default = map_cpu(kernel, machine, options, True)
     yield Alternative("", options, default)
     seen, n = {kernel_text(default.kernel)}, 1
-    for k, nest in enumerate(map_cpu(kernel, machine, options, True, True).nests[:most_nests]):
+    by_name = map_cpu(kernel, machine, replace(options, mapping="old"), True, True)
+    for k, nest in enumerate(by_name.nests[:most_nests]):
         for name in dict.fromkeys(name for names in offered_in(nest).values() for name in names):
             own = tuple(x for x in options.nests if x[:2] != (k, "plan"))
             asked = replace(options, nests=(*own, (k, "plan", name)))

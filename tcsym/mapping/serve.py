@@ -83,6 +83,7 @@ def _chosen(
     kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version], has_all: bool = False
 ) -> Kernel:
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
+    has_all = has_all or setting.tells_all
     kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names, has_all)
     taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
     setting.record.append(Choice(nest.top.variable, tuple(taken)))

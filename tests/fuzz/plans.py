@@ -35,7 +35,7 @@ def options_of(
         return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
 
     plain = replace(drawn, nests=tuple(x for x in drawn.nests if x[1] != "plan"))
-    nests = mapped(replace(plain, nests=())).nests
+    nests = mapped(replace(plain, nests=(), mapping="old")).nests  # which has plans by name
     plain = replace(plain, nests=tuple(x for x in plain.nests if x[0] < len(nests)))
     offered = [(k, n) for k, nest in enumerate(nests) for x in offered_in(nest).values() for n in x]
     if not offered or rng.random() < 0.3:

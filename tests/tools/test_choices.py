@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.ir.loops import THREADS
 from tools.choices import __main__ as command
 from tools.choices.measure import alternatives_of, measure, plans_at
 from tools.choices.programs import FAMILIES, Drawn, draw_sizes, programs
@@ -106,10 +107,36 @@ def test_programs_have_each_family() -> None:
 
 def test_each_alternative_forces_another_plan() -> None:
     found = alternatives_of(analyse(SUMS)["f"], "cpu:avx2")
-    plans = {x.option: plans_at(x.mapped.choices, {"N": 400, "M": 37}) for x in found}
+    plans = {x.option: plans_at(x.mapped, {"N": 400, "M": 37}) for x in found}
     assert plans["0.Strips"] == ["strips of columns m"] and plans["0.Rows"] == ["vectors"]
-    assert plans[""] == plans["0.ColumnBlocks"]
-    assert plans[""][0].startswith("rows streamed over blocks of columns m")
+    (few,), (columns,) = plans["m.few columns"], plans["m.columns"]
+    assert few.startswith("split m tile reg:2 ") and columns.startswith("split m tile reg:8 ")
+    assert not any(x.mapped.warnings for x in found)
+
+
+def test_a_version_of_some_sizes_is_told_at_these() -> None:
+    found = {x.option: x.mapped for x in alternatives_of(analyse(SUMS)["f"], "cpu:avx2")}
+    several, columns = found["m.columns of several rows"], found["m.columns"]
+    few, many = {"N": 400, "M": 37}, {"N": 400, "M": 1000}
+    assert plans_at(several, few) != plans_at(columns, few)
+    assert plans_at(several, many) == plans_at(columns, many) == plans_at(columns, few)
+
+
+def test_what_the_cost_chooses_is_what_runs() -> None:
+    default, *others = alternatives_of(analyse(SUMS)["f"], "cpu:avx2")
+    (choice,) = default.mapped.kernel.choices
+    (nest,) = default.mapped.choices
+    taken = set()
+    for sizes in ({"N": 400, "M": 1}, {"N": 1, "M": 1}, {"N": 3, "M": 400}):
+        costs = choice.costs.at({**sizes, THREADS: 1})
+        version = costs.index(min(costs))
+        taken.add(version)
+        assert plans_at(default.mapped, sizes) == [str(nest.versions[version].plan)]
+    assert len(taken) > 1
+    many = {"N": 1, "M": 1000}
+    assert [plans_at(default.mapped, many)] == [
+        plans_at(x.mapped, many) for x in others if x.option == "m.columns"
+    ]
 
 
 def test_measuring_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@
     ./dev choices --prices build/choices.jsonl          what choosing by counted instructions would
 
 A line of the table is a program at some sizes: for each plan that ran, as text, the option that
-forced it and the least of its times, in nanoseconds of one thread's processor time. Rounds go
+forced it and the least of its times, in nanoseconds of one thread's processor time. `m.columns` is
+the version of directives of that name for the nest `m`, given as a text; `0.Strips` the plan of
+that name for the first nest, from the stage that has plans by name; none, what is taken. Rounds go
 through all plans in turn, so that what disturbs a machine disturbs all. Each program runs in a
 process of its own; results are compared, and plans that give others are told and left out.
 

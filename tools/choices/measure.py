@@ -7,20 +7,26 @@ import math
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import random_inputs
-from tcsym.index.expr import Condition, condition_variables
+from tcsym.index.expr import TRUE, All, Condition, all_of, condition_variables
+from tcsym.index.text import condition_text
 from tcsym.index.values import holds
+from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS
+from tcsym.ir.views import body_sizes
+from tcsym.mapping.plan import Directives
 from tcsym.plan_costs import Alternative, alternatives
 from tcsym.schedule.chosen import Choice, Note, Taken
+from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.target.names import resolve_target
 from tools.choices.programs import Drawn, Sizes, sizes_of
 
@@ -29,16 +35,46 @@ SAMPLE_NS, ROUNDS = 300_000, 9
 
 
 def alternatives_of(program: Program, target: str) -> list[Alternative]:
-    """The default first, then each plan that changes the mapped loops."""
+    """The default first, then each version of directives, then plans by name: `alternatives`."""
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
-    found, options = resolve_target(target), tcsym.Options()
-    kernel = Lowering(program, found, options, {}, dense, (), {}).scheduled().kernel
-    return list(alternatives(kernel, found.machine, options, MOST_NESTS, MOST_PLANS))
+    found_target, options = resolve_target(target), tcsym.Options()
+    machine = found_target.machine
+    kernel = Lowering(program, found_target, options, {}, dense, (), {}).scheduled().kernel
+    default, *by_name = alternatives(kernel, machine, options, MOST_NESTS, MOST_PLANS)
+    found = [default]
+    for option, text in _directives(map_cpu(kernel, machine, options, True, True)):
+        asked = replace(options, plan=text)
+        found.append(Alternative(option, asked, map_cpu(kernel, machine, asked, True)))
+    return [*found, *by_name][:MOST_PLANS]
 
 
-def plans_at(record: Iterable[Choice | Note], sizes: Mapping[str, int]) -> list[str]:
+def _directives(mapped: Mapped) -> Iterator[tuple[str, str]]:
+    """Each version of directives that the cost chooses among, with its name, as options ask for it.
+    The last one serves where a version cannot."""
+    choices = {c.variable for c in mapped.kernel.choices}
+    for x in mapped.choices:
+        taken = [t for t in x.versions if isinstance(t, Taken)] if isinstance(x, Choice) else []
+        plans = [(t.plan, _beside(t.when, choices)) for t in taken]
+        for plan, when in plans if len(plans) > 1 else ():
+            if isinstance(plan, Directives):
+                only, rest = f"if {condition_text(when)}: ", f"\n  else: {plans[-1][0]}"
+                text = f"{only}{plan}{rest}" if when != TRUE else str(plan)
+                yield f"{x.nest}.{plan.name}", f"{x.nest}:\n  {text}"
+
+
+def _beside(c: Condition, choices: Collection[str]) -> Condition:
+    """Without what a launch chooses."""
+    parts = c.conditions if isinstance(c, All) else (c,)
+    return all_of(x for x in parts if not condition_variables(x) & choices)
+
+
+def plans_at(mapped: Mapped, sizes: Mapping[str, int]) -> list[str]:
     """What runs at these sizes, as text: plans of all nests, each with those inside it."""
-    values = {**sizes, THREADS: 1}
+    values = {THREADS: 1, **body_sizes(mapped.kernel, sizes), **sizes}
+    return _plans_at(mapped.choices, {**values, **chosen(mapped.kernel, values)})
+
+
+def _plans_at(record: Iterable[Choice | Note], values: Mapping[str, int]) -> list[str]:
     found = []
     for x in record:
         if isinstance(x, Choice):
@@ -46,7 +82,7 @@ def plans_at(record: Iterable[Choice | Note], sizes: Mapping[str, int]) -> list[
             taken = next((t for t in versions if _holds(t.when, values)), None)
             if taken is None:  # beside what another choice is of
                 continue
-            inside = plans_at(taken.inside, sizes)
+            inside = _plans_at(taken.inside, values)
             text = re.sub(r"(?<=\w)\.\d+\b", "", str(taken.plan))
             found.append(f"{text} [{'; '.join(inside)}]" if inside else text)
     return found
@@ -72,7 +108,7 @@ def measure(drawn: Drawn, target: str, n_sizes: int, seed: int) -> Iterator[dict
     for sizes in sizes_of(drawn, program, n_sizes, rng):
         by_plans: dict[str, tuple[Alternative, Any]] = {}
         for x, kernel in zip(found, kernels, strict=True):
-            by_plans.setdefault(" | ".join(plans_at(x.mapped.choices, sizes)), (x, kernel))
+            by_plans.setdefault(" | ".join(plans_at(x.mapped, sizes)), (x, kernel))
         if len(by_plans) < 2:
             continue
         times = _times(program, [k for _, k in by_plans.values()], sizes, rng)

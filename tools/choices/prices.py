@@ -90,7 +90,7 @@ def _counted(paths: Sequence[Path], most: int | None) -> Iterator[Counted]:
             assert line is not None
             rows: dict[str, Counts] = {}
             for a in found:
-                ran = " | ".join(plans_at(a.mapped.choices, line.sizes))
+                ran = " | ".join(plans_at(a.mapped, line.sizes))
                 if ran in line.times and ran not in rows:
                     rows[ran] = counts_at(a.mapped.kernel, machine, line.sizes)
             if len(rows) > 1:
