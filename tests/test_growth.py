@@ -121,6 +121,12 @@ def sizes(n: int) -> str:
     return definition(many(n, "float(N#) X#"), many(n, "Y#"), many(n, "Y#(i) = 2.0*X#(i)", "\n"))
 
 
+def sums(n: int) -> str:
+    """Of tensors with sizes of their own: nests, each with versions to choose among."""
+    inputs = many(n, "float(N#,M#) X#")
+    return definition(inputs, many(n, "Y#"), many(n, "Y#(i) +=! X#(i,j)", "\n"))
+
+
 def dimensions(n: int) -> str:
     at = many(n, "i#", ",")
     return definition(f"float({many(n, 'N#', ',')}) X", "Y", f"Y({at}) = 2.0*X({at})")
@@ -154,6 +160,7 @@ GROWING: dict[Callable[[int], str], tuple[int, ...]] = {  # of 64 statements on 
     window: (60,),
     tensors: (60,),
     sizes: (20,),
+    sums: (6,),
     dimensions: (8,),
     parentheses: (40,),
     choices: (20,),

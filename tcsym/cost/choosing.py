@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which versions of a nest are worth making, and what each costs at the sizes of a call.
 
-Sizes are sampled as calls may have them: each log-uniform in the kernel's context, or small; no
-argument empty; not too many points. At the samples the costs of all versions are counted; kept are
-those without which calls would take longer in the geometric mean.
+The sizes of a nest are sampled as calls may have them: each log-uniform in the kernel's context, or
+small; no argument empty; not too many points. At the samples the costs of all versions are counted;
+kept are those without which calls would take longer in the geometric mean.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from tcsym.cost.counting import Walk, priced
 from tcsym.cost.terms import counts
-from tcsym.index.expr import Condition, Index
+from tcsym.index.expr import TRUE, Condition, Index, condition_variables
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import THREADS, Kernel, Node
+from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node
+from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 
@@ -35,10 +36,10 @@ _MOST_SCALE = 1.5
 
 
 class Counting:
-    """Costs of trees among buffers of a kernel, at samples of its sizes."""
+    """Costs of trees among buffers of a kernel, at samples of the sizes that they move with."""
 
-    def __init__(self, kernel: Kernel, machine: Machine) -> None:
-        self.writer = Writer(samples(kernel))
+    def __init__(self, kernel: Kernel, machine: Machine, sizes: frozenset[str]) -> None:
+        self.writer = Writer(samples(kernel, sizes))
         self._machine, self._weigh = machine, priced(machine)
         self._known = {v: self.writer.constant(0) for v in kernel.launched}
         self._known |= {THREADS: self.writer.constant(1)} | self.writer.variables
@@ -69,16 +70,30 @@ class Counting:
         return kept
 
 
-def samples(kernel: Kernel, seed: int = 0) -> dict[str, Numbers]:
+def sizes_of(kernel: Kernel, tree: Node, where: Condition = TRUE) -> frozenset[str]:
+    """Those on which it depends how long a tree takes, and whether the condition holds."""
+    found = condition_variables(where)
+    for x, _ in walk(tree):
+        match x:
+            case Loop():
+                found |= x.lower.variables() | x.upper.variables()
+            case Branch():
+                found |= condition_variables(x.condition)
+    return found & frozenset(kernel.sizes)
+
+
+def samples(kernel: Kernel, sizes: frozenset[str], seed: int = 0) -> dict[str, Numbers]:
     """The same for equal sizes, contexts and shapes of arguments."""
     context = {k.name: k for k in kernel.context}
-    known = tuple(context.get(name, Known(name, 1, None)) for name in kernel.sizes)
+    names = [name for name in kernel.sizes if name in sizes]
+    known = tuple(context.get(name, Known(name, 1, None)) for name in names)
     shapes = (kernel.buffer(name).shape for name in kernel.arguments)
-    extents = frozenset(e for shape in shapes for e in shape if not e.is_constant)
-    return dict(zip(kernel.sizes, _sampled(known, extents, seed), strict=True))
+    moving = (e for shape in shapes for e in shape if not e.is_constant)
+    extents = frozenset(e for e in moving if e.variables() <= sizes)
+    return dict(zip(names, _sampled(known, extents, seed), strict=True))
 
 
-@lru_cache(8)  # nests of a kernel have the same
+@lru_cache(8)  # nests of the same sizes have the same
 def _sampled(known: Sequence[Known], extents: frozenset[Index], seed: int) -> list[Numbers]:
     draw, rows = random.Random(seed), list[dict[str, int]]()
     for n in range(_DRAWS):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.cost.choosing import Counting
+from tcsym.cost.choosing import Counting, sizes_of
 from tcsym.index.expr import (
     TRUE,
     All,
@@ -66,8 +66,9 @@ def map_nest_by_cost(
     if len(versions) == 1 and versions[0].needs == TRUE:
         only = [replace(versions[0], when=TRUE)]
         return map_nest(kernel, nest, only, machine, names), only
-    counting, costs = Counting(kernel, machine), list[int]()
-    trees = _trees(kernel, nest, versions, machine, names)
+    trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
+    moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves))
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
@@ -143,10 +144,9 @@ def _bounded(b: Buffer, most: Mapping[Atom, int]) -> Buffer:
 
 def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:
     """Buffers whose elements live on when an iteration of all loops around the nest is done."""
-    outside = replace_loop(kernel.body, nest.top.variable, lambda x: replace(x, body=Block(())))
-    others = {b for b, *_ in accessed(outside)}
-    return frozenset(
-        b.name
-        for b in kernel.buffers
-        if b.space == "argument" or b.name in others or not nest.around <= b.private
-    )
+    used = {b: nest.buffers[b] for b, *_ in accessed(nest.top)}
+    own = {b for b, x in used.items() if x.space != "argument" and nest.around <= x.private}
+    if own:
+        hole = replace_loop(kernel.body, nest.top.variable, lambda x: replace(x, body=Block(())))
+        own -= {b for b, *_ in accessed(hole)}
+    return frozenset(used) - own

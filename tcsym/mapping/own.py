@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
@@ -27,23 +26,25 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
     made, buffers = list[str](), dict(mapping.buffers)
     places, stores = dict[str, Place](), list[Store]()
     for name, uses in _uses(nest.body).items():
-        b = buffers[name]
-        if not uses.is_written:
+        b, ats = buffers[name], {at: None for _, at in uses}
+        writes = [x for x, _ in uses if x.buffer == name]
+        if not writes:
             continue
         if b.space == "argument" or name in shared:
-            if len(uses.at) > 1 or not uses.is_summed or not _is_held(nest, next(iter(uses.at))):
+            is_summed = any(isinstance(x, Update) for x in writes)
+            at = next(iter(ats))
+            if len(ats) > 1 or not is_summed or not _is_held(nest, at):
                 continue
-            (at,) = uses.at
             new = f"{name}.acc"
             buffers[new] = Buffer(new, b.dtype, (), "arena", padded=True)
             if b.dtype is not b.dtype.accumulator:
                 raise Refused(f"sums of {b.dtype} in memory")
-            if not uses.starts:
+            if uses[0][0] is not writes[0] or not isinstance(writes[0], Store):
                 raise Refused(f"{name} is added to what it was before")
             places[name] = lambda _, new=new: (new, ())  # type: ignore[misc]
             stores.append(Store(name, at, Read(new, (), b.dtype), name))
         else:
-            kept = [d for d in range(len(b.shape)) if not _is_own(nest, d, uses.at)]
+            kept = [d for d in range(len(b.shape)) if not _is_own(nest, d, ats)]
             shape = tuple(b.shape[d] for d in kept)
             buffers[new := name] = replace(b, shape=shape, strides=None, padded=not shape)
             places[name] = lambda s, n=name, k=kept: (n, tuple(s[d] for d in k))  # type: ignore[misc]
@@ -56,25 +57,13 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
     return replace(mapping, node=body, buffers=buffers)
 
 
-class _Uses(Struct):
-    """Of a buffer. starts: the first statement that accesses it stores to it."""
-
-    starts: bool
-    at: dict[tuple[Index, ...], None] = field(default_factory=dict)
-    is_written: bool = False
-    is_summed: bool = False
-
-
-def _uses(body: Node) -> dict[str, _Uses]:
-    """Of all buffers, the first that is accessed first."""
-    found = dict[str, _Uses]()
+def _uses(body: Node) -> dict[str, list[tuple[Store | Update, tuple[Index, ...]]]]:
+    """Of all buffers the statements that access them, and where."""
+    found = dict[str, list[tuple[Store | Update, tuple[Index, ...]]]]()
     for x, _ in walk(body):
-        for name, at, written, _ in accessed(x) if isinstance(x, Store | Update) else ():
-            starts = isinstance(x, Store) and x.buffer == name
-            uses = found.setdefault(name, _Uses(starts))
-            uses.at[at] = None
-            uses.is_written |= written
-            uses.is_summed |= isinstance(x, Update) and x.buffer == name
+        if isinstance(x, Store | Update):
+            for name, at, *_ in accessed(x):
+                found.setdefault(name, []).append((x, at))
     return found
 
 

@@ -31,15 +31,11 @@ LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
 Line = tuple[str, bool]  # and whether it may serve
 
 
-def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
-    """Nests in the order in which they run; a version runs where no condition above it holds."""
-    return "".join(f"{text}\n" for text, _ in choices_lines(record, sizes, {}))
-
-
 def choices_lines(
     record: Iterable[Choice | Note], sizes: Iterable[str], known: Ranges
 ) -> list[Line]:
-    """The lines of that text, with whether they may serve where sizes lie in such ranges."""
+    """Nests in the order in which they run; a version runs where no condition above it holds. With
+    each line whether it may serve where sizes lie in such ranges."""
     some = dict.fromkeys(sizes, Interval(0, None))  # none is negative
     simpler = with_conditions(record, lambda c: simplified_condition(c, some))
     nests = _by_nest(x for x in simpler if isinstance(x, Choice))

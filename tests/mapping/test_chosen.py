@@ -122,7 +122,7 @@ def test_one_size_needs_one_version() -> None:
 
 def test_versions_that_save_are_kept() -> None:
     kernel = mapped(analyse(tcsym.library.source("matmul"))["matmul"], "cpu:avx2")
-    counting = Counting(kernel, resolve_target("cpu:avx2").machine)
+    counting = Counting(kernel, resolve_target("cpu:avx2").machine, frozenset(kernel.sizes))
     w = counting.writer
     n = w.variables["N"]
     small = w.multiply(w.constant(10), n)
@@ -141,11 +141,25 @@ def test_versions_that_save_are_kept() -> None:
 
 def test_samples_are_the_same_each_time_and_leave_no_argument_empty() -> None:
     kernel = mapped(analyse(tcsym.library.source("conv2d"))["conv2d"], "cpu:avx2")
-    found = samples(kernel)
-    for name, values in samples(kernel).items():
+    sizes = frozenset(kernel.sizes)
+    found = samples(kernel, sizes)
+    for name, values in samples(kernel, sizes).items():
         np.testing.assert_array_equal(values, found[name])
     assert (found["H"] >= found["KH"]).all()
     assert all((v >= 1).all() for v in found.values())
+
+
+def test_sizes_of_other_nests_leave_those_of_a_nest_as_they_are() -> None:
+    """Each has its versions, as it has alone."""
+    inputs, outputs, lines = (
+        sep.join(text.replace("#", str(k)) for k in range(10))
+        for text, sep in (("float(N#,M#) X#", ", "), ("Y#", ", "), ("Y#(i) +=! X#(i,j)", "\n"))
+    )
+    alone = mapped(analyse("def f(float(N0,M0) X0) -> (Y0) { Y0(i) +=! X0(i,j) }")["f"], "cpu:avx2")
+    text = f"def f({inputs}) -> ({outputs}) {{ {lines} }}"
+    among = mapped(analyse(text)["f"], "cpu:avx2")
+    (choice,) = alone.choices
+    assert [c.versions for c in among.choices] == [choice.versions] * 10
 
 
 def test_artifacts_choose(tmp_path: Path) -> None:
