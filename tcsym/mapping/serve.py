@@ -62,11 +62,11 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
 def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
     loops = loops_around(kernel.body, loop)
-    ordered = [x.variable for x in loops if x.order != "parallel"]
-    if ordered:  # panels of other nests may be filled in front of what the tree writes in them
+    if ordered := [x.variable for x in loops if x.order != "parallel"]:
+        # panels of other nests may be filled in front of what the tree writes in them
         raise Refused(f"it runs inside of {', '.join(ordered)}, in order")
-    around = frozenset(x.variable for x in loops)
-    nest = analyse(top, {b.name: b for b in kernel.buffers}, frozenset(kernel.sizes), around)
+    buffers, around = {b.name: b for b in kernel.buffers}, frozenset(x.variable for x in loops)
+    nest = analyse(top, buffers, frozenset(kernel.sizes), around)
     return nest.with_sizes({k.name: k.low for k in kernel.context if k.low == k.high})
 
 

@@ -140,12 +140,10 @@ def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[L
 
 def _reads(x: Verify | Loop | Prefetch) -> tuple[Read, ...]:
     """Of what a loop looks up before it runs, or a check."""
-    match x:
-        case Prefetch():
-            return loads(x.read)
-        case Loop() if x.value is None:
-            return position_loads(x)
-    return () if x.value is None else loads(x.value)
+    if isinstance(x, Loop) and x.value is None:
+        return position_loads(x)
+    value = x.read if isinstance(x, Prefetch) else x.value
+    return () if value is None else loads(value)
 
 
 def variables_of(subscripts: Iterable[object]) -> frozenset[str]:
