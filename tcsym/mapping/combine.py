@@ -45,7 +45,8 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
         b = buffers[u.buffer]
         if b.space == "argument" or b.dtype is not b.dtype.accumulator:
             raise Refused(f"sums of {u.buffer} in memory")
-        name = f"{u.buffer}.parts"
+        is_taken = f"{u.buffer}.parts" in buffers  # by another sum into it
+        name = f"{u.buffer}.{d.axis}.parts" if is_taken else f"{u.buffer}.parts"
         at = tuple(var(x.variable) for x in points)
         buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
         body = redirected(body, {u.buffer: lambda _, n=name, at=at: (n, at)})  # type: ignore[misc]
@@ -88,7 +89,7 @@ def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
     registers = [x for x in points if x.kind != "vector"]
     if len(lanes) != 1 or len(registers) > 1:
         raise Refused("parts that are no vectors")
-    lane, width = lanes[0].variable, lanes[0].upper.as_int() or 1
+    width = lanes[0].upper.as_int() or 1
     n = prod(x.upper.as_int() or 1 for x in registers)
     places: Callable[[int], tuple[Index, ...]] = lambda k: (  # noqa: E731
         *(index(k) for _ in registers),
@@ -99,7 +100,6 @@ def _total(u: Update, parts: Buffer, points: list[Loop]) -> Expr:
         pairs = zip(terms[::2], terms[1::2], strict=False)
         odd = terms[-1:] if len(terms) % 2 else []
         terms = [*(Binary(u.op, a, b, parts.dtype) for a, b in pairs), *odd]
-    del lane
     return across(u.op, terms[0], "lanes", width, parts)  # type: ignore[return-value]
 
 

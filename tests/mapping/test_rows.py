@@ -95,3 +95,13 @@ def test_what_is_left_to_others(source: str, reason: str) -> None:
     assert reason in f.explain("mapped")
     x = np.random.default_rng(0).uniform(-1, 1, (9, 9)).astype(np.float32)
     np.testing.assert_allclose(f(x), f.reference(x), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_two_sums_into_one_element(target: str) -> None:
+    """Each has parts of its own shape."""
+    text = "def f(float(M,N) A, float(M,K) B) -> (P) { P(m) +=! A(m,n)  P(m) += B(m,k) }"
+    f, numbers = tcsym.define(text, target=target).f, np.random.default_rng(0)
+    for m, n, k in ((1, 0, 2), (3, 4, 5), (17, 33, 70)):
+        a, b = numbers.random((m, n), dtype="f4"), numbers.random((m, k), dtype="f4")
+        np.testing.assert_allclose(f(a, b), a.sum(1) + b.sum(1), rtol=1e-5)
