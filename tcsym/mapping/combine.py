@@ -16,7 +16,16 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Combine, Refused
-from tcsym.mapping.tree import Mapping_, across, as_row, found, redirected, replaced, variables_of
+from tcsym.mapping.tree import (
+    Mapping_,
+    across,
+    as_row,
+    found,
+    redirected,
+    replaced,
+    unused,
+    variables_of,
+)
 from tcsym.schedule.analysis.identities import identity
 
 
@@ -45,8 +54,7 @@ def _points(m: Mapping_, d: Combine) -> Mapping_:
         b = buffers[u.buffer]
         if b.space == "argument" or b.dtype is not b.dtype.accumulator:
             raise Refused(f"sums of {u.buffer} in memory")
-        is_taken = f"{u.buffer}.parts" in buffers  # by another sum into it
-        name = f"{u.buffer}.{d.axis}.parts" if is_taken else f"{u.buffer}.parts"
+        name = unused(u.buffer, "parts", buffers)
         at = tuple(var(x.variable) for x in points)
         buffers[name] = Buffer(name, b.dtype, tuple(x.upper for x in points), "arena")
         body = redirected(body, {u.buffer: lambda _, n=name, at=at: (n, at)})  # type: ignore[misc]
@@ -122,8 +130,9 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     start, kept, added = list[Node](), list[Node](), list[Node]()
     terms: Node = inner if by is outer else _terms(outer, inner, whole)
     sums = {u.buffer: u for u, _ in walk(inner.body) if isinstance(u, Update)}
-    for name, u in sums.items():
-        b, part, parts = buffers[name], f"{name}.part", f"{name}.rows"
+    made = [(unused(name, "part", buffers), unused(name, "rows", buffers)) for name in sums]
+    for (name, u), (part, parts) in zip(sums.items(), made, strict=True):
+        b = buffers[name]
         buffers[part] = replace(b, name=part)
         buffers[parts] = Buffer(parts, b.dtype, shape, "arena")
         terms = redirected(terms, {name: lambda _, part=part: (part, ())})  # type: ignore[misc]
@@ -132,8 +141,8 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         total = Read(parts, (var(f"{by.variable}.sum"), *row), b.dtype)
         added.append(replace(u, value=total))
     node = block(*start, terms, *kept)
-    for name in sums:
-        node = allocated(f"{name}.part", node)
+    for part, _ in made:
+        node = allocated(part, node)
     inside: Node = node
     for x in reversed(band):
         inside = replace(x, body=inside)
@@ -144,9 +153,9 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         after = block(after, _renamed(replace(outer, lower=whole), rest))
     new: Node = block(before, replaced(at, outer.variable, lambda _: after))
     m = replace(m, buffers=buffers)
-    for name in sums:
-        new, m = as_row(new, m, f"{name}.rows")
-        new = allocated(f"{name}.rows", new)
+    for _, parts in made:
+        new, m = as_row(new, m, parts)
+        new = allocated(parts, new)
     return replace(m, node=replaced(m.node, at.variable, lambda _: new))
 
 

@@ -46,7 +46,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import loads, map_inner, map_node, map_value, substitute_value, walk
-from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, variables_of
+from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, unused, variables_of
 
 MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
 
@@ -206,8 +206,11 @@ def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
     if rows.mask is None or not many or not isinstance(store, Store) or memory:
         return rows
     points = list(_points(rows))
-    name, at = f"{store.buffer}.rows", tuple(var(x.variable) for x in points)
-    m.made[name] = Buffer(name, target.dtype, tuple(x.upper for x in points), "stack", padded=True)
+    at, shape = tuple(var(x.variable) for x in points), tuple(x.upper for x in points)
+    name = f"{store.buffer}.rows"
+    if name in m.made and m.made[name].shape != shape:
+        name = unused(store.buffer, "rows", m.made)
+    m.made[name] = Buffer(name, target.dtype, shape, "stack", padded=True)
     spill: Node = replace(store, buffer=name, subscripts=at, streamed=False)
     row: Node = replace(store, value=Read(name, at, target.dtype))
     for x in reversed(points):

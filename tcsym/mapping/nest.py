@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Read
-from tcsym.index.expr import ONE, Atom, Index, Product, condition_variables, index, of_atom
+from tcsym.index.expr import ONE, Index, condition_variables, index
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
@@ -214,35 +215,11 @@ def places(r: Read) -> tuple[Index, ...]:
     return found
 
 
-def linear(e: Index, variable: str) -> Index | None:
-    """c with e = c * variable + rest, neither using it; None if there is none."""
-    total = Index()
-    for atom, c in e.terms:
-        if variable not in of_atom(atom).variables():
-            continue
-        rest = _without(atom, variable)
-        if rest is None:
-            return None
-        total = total + rest * c
-    return total
-
-
-def _without(atom: Atom, variable: str) -> Index | None:
-    if atom == variable:
-        return ONE
-    if not isinstance(atom, Product) or atom.factors.count(variable) != 1:
-        return None
-    rest = ONE
-    for f in atom.factors:
-        rest = rest if f == variable else rest * of_atom(f)
-    return None if variable in rest.variables() else rest
-
-
 def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | None:
     """Elements by which the address moves with the variable; None if not by a fixed number."""
     total = Index()
     for s, step in zip(subscripts, b.element_strides(), strict=True):
-        c = linear(s, variable)
+        c = linear_coefficient(s, variable)
         if c is None:
             return None
         total = total + c * step

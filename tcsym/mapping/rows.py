@@ -14,10 +14,11 @@ from functools import cached_property
 from msgspec import Struct
 
 from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, all_of, ge
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
-from tcsym.mapping.nest import Access, Nest, Statement, linear, runs_on, sinks
+from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.proposal import lanes as lanes_of
@@ -289,5 +290,5 @@ def _is_window(nest: Nest, s: Statement, a: Access) -> bool:
 
 def _are_apart(i: Index, x: Loop, y: Loop) -> bool:
     """One of the loops steps over all that the other moves along."""
-    steps = linear(i, x.variable), linear(i, y.variable)
+    steps = linear_coefficient(i, x.variable), linear_coefficient(i, y.variable)
     return steps[0] == (steps[1] or ZERO) * extent(y) or steps[1] == (steps[0] or ZERO) * extent(x)

@@ -33,6 +33,7 @@ from tcsym.index.expr import (
     mod,
     var,
 )
+from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
@@ -47,9 +48,18 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import map_node, substitute_node, walk
-from tcsym.mapping.nest import linear, stride
+from tcsym.mapping.nest import stride
 from tcsym.mapping.plan import Refused, Stage
-from tcsym.mapping.tree import Mapping_, accessed, as_row, found, redirected, replaced, variables_of
+from tcsym.mapping.tree import (
+    Mapping_,
+    accessed,
+    as_row,
+    found,
+    redirected,
+    replaced,
+    unused,
+    variables_of,
+)
 
 Places = tuple[Index, ...]
 
@@ -59,7 +69,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     source, dims, forms = _accesses(at, d)
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
-    copy = _Copy(m, d, source, tuple(dims), f"{d.operand}.copy")
+    copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers))
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
     if d.as_ == "turned":
         k, size = copy.block()
@@ -246,11 +256,11 @@ class _Copy(Struct, frozen=True):
         lane = self.dims[-1]
         if lane.kind != "vector" or len(along) != 1 or self.dims[along[0]].kind != "serial":
             raise Refused(f"{name} has no loop along memory that its copy could be turned from")
-        steps = [linear(s, lane.variable) for s in self.source]
+        steps = [linear_coefficient(s, lane.variable) for s in self.source]
         rows = [d for d, s in enumerate(self.source) if lane.variable in s.variables()]
         if len(rows) != 1 or rows[0] == len(steps) - 1 or steps[rows[0]] != ONE:
             raise Refused(f"lanes of {name} are no rows of a block")
-        inner = linear(self.source[-1], self.dims[along[0]].variable)
+        inner = linear_coefficient(self.source[-1], self.dims[along[0]].variable)
         if inner != ONE or b.element_strides()[-1] != ONE or b.dtype.bits not in (32, 64):
             raise Refused(f"{name} is not used element by element along its last dimension")
         return along[0], lane.upper.as_int() or 1

@@ -67,6 +67,12 @@ class Mapping_(Struct, frozen=True):
         return replace(self, buffers={**self.buffers, b.name: b})
 
 
+def unused(like: str, kind: str, buffers: Mapping[str, Buffer]) -> str:
+    """A name for a temporary of that kind, which no buffer has."""
+    names = (f"{like}.{kind}", *(f"{like}.{k}.{kind}" for k in range(2, len(buffers) + 3)))
+    return next(n for n in names if n not in buffers)
+
+
 def found(node: Node, variable: str) -> Loop:
     """The loop of that name; `Refused` if there is not just one."""
     loops = [x for x, _ in walk(node) if isinstance(x, Loop) and x.variable == variable]

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.ir.loops import Kernel
 from tcsym.ir.verify import verify
 from tcsym.mapping.plan import Refused
@@ -57,3 +58,18 @@ def test_results_stay(part: int) -> None:
     found = sum((outcomes(seed) for seed in range(part, 60, 6)), Counter[str]())
     assert found["done"] > found["refused"]
     assert all(found[x] for x in ("split", "order", "merge", "combine", "stage")), found
+
+
+@pytest.mark.parametrize("parts", [("", "reg:2 "), ("reg:4 ", "")])
+def test_two_copies_of_an_operand(parts: tuple[str, str]) -> None:
+    """Each has its shape, in loops side by side."""
+    text = "def f(float(N,D) X) -> (S,Y) { S(n) +=! X(n,d)  Y(n,d) = X(n,d) / S(n) }"
+    first, second = parts
+    plan = f"""split d tile {first}lane:8; combine d; split d_1 tile {second}lane:8
+        stage X at d.tile order {"d.reg " if first else ""}d.lane
+        stage X at d_1.tile order {"d_1.reg " if second else ""}d_1.lane"""
+    f = tcsym.define(text, plan=plan, target="cpu:avx2").f
+    for n, d in ((1, 1), (5, 7), (13, 70)):
+        x = np.random.default_rng(0).uniform(1, 2, (n, d)).astype("f4")
+        for got, wanted in zip(f(x), f.reference(x), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
