@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for nests: a few that are proposed, by rules that know no cost.
+"""Plans for nests: a few that are proposed, of which the cost chooses.
 
 A proposal is a text: what prints is what a user may give.
 """
@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tcsym.index.expr import (
-    TRUE,
-    all_of,
-    eq,
-    var,
-)
+from tcsym.index.expr import all_of, eq, var
 from tcsym.index.values import substitute
 from tcsym.mapping.contractions import Contractions
-from tcsym.mapping.nest import Nest, contraction, family
+from tcsym.mapping.nest import Nest, contraction
 from tcsym.mapping.plan import Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
@@ -28,14 +23,13 @@ WINDOWS = (1, 3)
 
 
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
-    """The plans of a nest, best first; the last has no condition."""
+    """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
     for facts in (*_windows(nest), dict[str, int]()):
         known = all_of(eq(var(v), n) for v, n in facts.items())
         for name, when, text in _proposals(nest.with_sizes(facts), machine):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
-            only = when if family(nest) == "rows" else TRUE
-            out.append(Version(name, all_of((known, when)), plan, facts, only=only))
+            out.append(Version(name, all_of((known, when)), plan, facts, only=when))
     return tuple(out)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, Index, floordiv, ge, index, maximum
+from tcsym.index.expr import ONE, TRUE, floordiv, index, maximum
 from tcsym.ir.bounds import extent
 from tcsym.mapping.nest import Access, Contraction, Nest, runs_on
 from tcsym.mapping.proposal import Proposal, formula_text
@@ -27,27 +27,21 @@ class Contractions(Struct, frozen=True):
         if c.rows is None:
             yield "in place", TRUE, self.in_place(1)
             return
-        m, n = self.length(c.rows), self.length(c.columns)
         if c.is_window:
-            yield "windows in place", ge(3 * tile.rows - 1, m), self.in_place(tile.rows)
+            yield "windows in place", TRUE, self.in_place(tile.rows)
         elif self.along(c.tall):
             if self.along(c.wide):
-                yield "dots of a row", ge(1, m), self.dots(1, FEW)
-                yield "dots of few rows", ge(4 * tile.rows, m), self.dots(FEW, FEW // 2)
+                yield "dots of a row", TRUE, self.dots(1, FEW)
+                yield "dots of few rows", TRUE, self.dots(FEW, FEW // 2)
             if self.along(c.wide) or self.streamed:
-                yield "dots of a column", ge(1, n), self.dots(FEW, 1)
-                yield "dots of few columns", ge(FEW, n), self.dots(FEW // 2, FEW)
+                yield "dots of a column", TRUE, self.dots(FEW, 1)
+                yield "dots of few columns", TRUE, self.dots(FEW // 2, FEW)
         if self.streamed and not c.is_window:
             for height in (1, 2):
-                yield f"{height} rows in place", ge(height, m), self.in_place(height)
-            yield "few rows in place", ge(2 * tile.rows - 1, m), self.in_place(min(4, tile.rows))
-        wide = self.around(c.columns)
-        n = n * self.length(wide) if wide else n
-        yield "panels of few columns", ge(self.lanes, n), self.panels(2 * tile.rows, 1)
+                yield f"{height} rows in place", TRUE, self.in_place(height)
+            yield "few rows in place", TRUE, self.in_place(min(4, tile.rows))
+        yield "panels of few columns", TRUE, self.panels(2 * tile.rows, 1)
         yield "panels", TRUE, self.panels(tile.rows, tile.vectors)
-
-    def length(self, v: str) -> Index:
-        return next(extent(x) for x in self.nest.band if x.variable == v)
 
     @property
     def streamed(self) -> bool:

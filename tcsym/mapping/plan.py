@@ -106,16 +106,14 @@ class Directives(Struct, frozen=True):
 class Version(Struct, frozen=True):
     """A plan and the sizes for which it is meant, if no version before it is.
 
-    facts: sizes that are numbers then: the plan is of the nest with these in it. is_seldom: few
-    calls have such sizes, for which another kernel may serve (`Kernel.left_out`). number: which of
-    those that a user gave, who lets it run `only` there.
+    facts: sizes that are numbers then: the plan is of the nest with these in it. number: which of
+    those that a user gave. only: where it may run beside that.
     """
 
     name: str
     when: Condition
     plan: Plan
     facts: Mapping[str, int] = {}
-    is_seldom: bool = False
     number: int = 0
     only: Condition = TRUE
 

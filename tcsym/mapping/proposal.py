@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a proposal is: a name, the sizes it is meant for, and a plan as a user would write it."""
+"""What a proposal is: a name, the sizes it may run for, and a plan as a user would write it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, TRUE, any_of
+from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
 from tcsym.mapping.given import given_for, place_of, versions_of
@@ -21,7 +21,6 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
-BY_COST = frozenset(("contractions", "rows"))  # of these, the cost chooses versions
 SWITCHED: frozenset[str] = frozenset({"rows"})  # families that are mapped by directives
 
 
@@ -53,7 +52,9 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
         found = list(versions_of(given, nest))
         if given.by_cost:
             return _chosen(kernel, nest, setting, found, has_all=True)
-        return _mapped(kernel, nest, setting, _reached(kernel, found))
+        reached = _reached(kernel, found)
+        mapped = map_nest(kernel, nest, reached, setting.machine, setting.names)
+        return _recorded(mapped, nest, setting, reached)
     except Refused as reason:
         setting.unmet.append(told_of_plan(place_of(given, reason), str(reason), reason.hint))
         return None
@@ -77,10 +78,7 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     reason = _reason(nest, kernel, setting.options)
     if reason:
         raise Refused(reason)
-    found = versions(nest, setting.machine)
-    if family(nest) in BY_COST:
-        return _chosen(kernel, nest, setting, found)
-    return _mapped(kernel, nest, setting, _reached(kernel, found))
+    return _chosen(kernel, nest, setting, versions(nest, setting.machine))
 
 
 def _chosen(
@@ -89,18 +87,13 @@ def _chosen(
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
     has_all = has_all or setting.tells_all
     kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names, has_all)
+    return _recorded(kernel, nest, setting, kept)
+
+
+def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Version]) -> Kernel:
     taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
     setting.record.append(Choice(nest.top.variable, tuple(taken)))
     return kernel
-
-
-def _mapped(kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version]) -> Kernel:
-    kept = [v for v in found if setting.whole or not _is_left_out(v)]
-    left = [v.when for v in found if v not in kept]
-    kernel = map_nest(kernel, nest, kept, setting.machine, setting.names)
-    taken = (Taken(v.when, Directives(v.name, v.plan), is_left_out=v not in kept) for v in found)
-    setting.record.append(Choice(nest.top.variable, tuple(taken)))
-    return replace(kernel, left_out=any_of((kernel.left_out, *left)))
 
 
 def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
@@ -126,7 +119,3 @@ def _reached(kernel: Kernel, found: Iterable[Version]) -> list[Version]:
         if when == TRUE:
             return out
     raise Refused("no plan is for all sizes")
-
-
-def _is_left_out(v: Version) -> bool:
-    return v.is_seldom and v.when != TRUE
