@@ -32,7 +32,14 @@ from tools.wheels import Wrong, source_distributions, wheel
 
 LOWEST = "lowest"
 SECONDS = 480  # for the tests of all of them
-NEEDED = ("pytest>=8", "pytest-timeout>=2.3", "hypothesis>=6.100", "setuptools>=77", "wheel", "build")
+NEEDED = (
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "setuptools>=77",
+    "wheel",
+    "build",
+)
 # What depends on the inside of an interpreter: objects that native code reads, forks, threads.
 TESTS = (
     "tests/process/test_forks.py",
