@@ -17,7 +17,8 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
+from tcsym.cost.statements import function_cycles
+from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -45,17 +46,66 @@ from tcsym.ir.loops import (
     allocated,
     block,
 )
-from tcsym.ir.traverse import loads, map_inner, map_node, map_value, substitute_value, walk
+from tcsym.ir.traverse import (
+    loads,
+    map_inner,
+    map_node,
+    map_value,
+    substitute_value,
+    subvalues,
+    walk,
+)
 from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, unused, variables_of
 
+LIGHT = 2  # cycles of a function that is an instruction or two
 MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
 
 
 def ends(m: Mapping_) -> Mapping_:
     made = dict[str, Buffer]()
-    own = frozenset(b for x, _ in walk(m.node) if isinstance(x, Allocate) for b in x.buffers)
-    node = _tiles(replace(m, made=made, own=own), m.node)
+    node = _rolled(replace(m, made=made, own=_own(m.node)), m.node)
+    node = _tiles(replace(m, made=made, own=_own(node)), node)
     return replace(m, node=node, buffers={**m.buffers, **made})
+
+
+def _own(node: Node) -> frozenset[str]:
+    return frozenset(b for x, _ in walk(node) if isinstance(x, Allocate) for b in x.buffers)
+
+
+def _rolled(m: Mapping_, node: Node) -> Node:
+    """Functions of what registers hold, that memory gets: in a loop over rows of these, which has
+    the code of them once, and ends where rows do. Registers have no subscripts: by the stack."""
+    if not isinstance(node, Loop) or node.kind != "unrolled":
+        return map_inner(node, partial(_rolled, m))
+    points = list(_points(node))
+    store = points[-1].body
+    if not isinstance(store, Store) or store.buffer in m.own or not _calls(store.value):
+        return node
+    names, spills = dict[str, str](), list[Node]()
+    for r in dict.fromkeys(r for r in loads(store.value) if r.tensor in m.own):
+        b, at = m.buffer(r.tensor), tuple(var(x.variable) for x in points)
+        if r.subscripts != at or r.tensor in names:
+            return node
+        names[r.tensor] = name = unused(r.tensor, "rows", {**m.buffers, **m.made})
+        m.made[name] = replace(b, name=name, space="stack", padded=True)
+        spill: Node = Store(name, at, r, name)
+        for x in reversed(points):
+            spill = replace(x, body=spill)
+        spills.append(spill)
+    if not names:
+        return node
+    upper = node.upper if node.mask is None else minimum(node.upper, node.mask)
+    row: Node = replace(node, kind="serial", upper=upper, mask=None)
+    places: dict[str, Place] = {x: lambda at, new=new: (new, at) for x, new in names.items()}  # type: ignore[misc]
+    row = redirected(row, places)
+    node = block(*spills, row)
+    for name in names.values():
+        node = allocated(name, node)
+    return node
+
+
+def _calls(v: Value) -> bool:
+    return any(isinstance(x, Call) and function_cycles(x.function) > LIGHT for x in subvalues(v))
 
 
 def _tiles(m: Mapping_, node: Node) -> Node:
@@ -126,21 +176,22 @@ def _unmasked(node: Node, names: set[str]) -> Node:
 
 
 def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) -> Node:
-    """And once more with half of the rows, or of the vectors, where the others would be empty."""
+    """And again with half of the rows, or of the vectors, and with one, where others are empty."""
     out, done = ragged, set[str]()
     for x in masks:
         around = [y for y in copies if y.variable in _moves(x)][:1]
         halved = (*around, x)[0]
-        half, odd = divmod(halved.upper.as_int() or 1, 2)
-        wanted = any(m.ends.get(v) == "half" for v in _moves(x))
-        if not wanted or odd or half == 0 or halved.variable in done:
+        if halved.kind != "unrolled" or halved.variable in done:
+            continue
+        if not any(m.ends.get(v) == "half" for v in _moves(x)):
             continue
         done.add(halved.variable)
         assert x.mask is not None
-        left = eliminate(x.mask, around, True)
+        left, all_ = eliminate(x.mask, around, True), halved.upper.as_int() or 1
         assert left is not None
-        most = x.upper * half if around else index(half)
-        out = Branch(ge(most, left), _fewer(ragged, halved.variable, half), out)
+        for n in sorted({all_ // 2, 1} - {0, all_}, reverse=True):
+            most = x.upper * n if around else index(n)
+            out = Branch(ge(most, left), _fewer(ragged, halved.variable, n), out)
     return out
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Read
+from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index, condition_variables, index
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
@@ -23,7 +23,6 @@ from tcsym.ir.loops import (
     Node,
     Store,
     Update,
-    Value,
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Refused
@@ -95,28 +94,6 @@ class Nest(Struct, frozen=True):
         return tuple(x for x, _ in walk(self.body) if isinstance(x, Loop))
 
 
-class Contraction(Struct, frozen=True):
-    """Sums of products, as columns (side by side in the result) and rows share its operands.
-
-    columns, rows: loops of the band; wide, tall: the operands that they move; sums: inner loops.
-    without rows, `tall` is the operand that columns do not move.
-    """
-
-    columns: str
-    rows: str | None
-    wide: Access
-    tall: Access
-    sums: tuple[str, ...]
-
-    @property
-    def is_window(self) -> bool:
-        """Columns share elements of their operand, which a panel would have several times."""
-        return any(
-            {self.columns} < s.variables() and s.variables() & {*self.sums}
-            for s in self.wide.subscripts
-        )
-
-
 def _with_sizes(b: Buffer, values: Mapping[str, Index]) -> Buffer:
     shape = tuple(substitute(e, values) for e in b.shape)
     strides = None if b.strides is None else tuple(substitute(e, values) for e in b.strides)
@@ -168,40 +145,6 @@ def _statements(top: Loop) -> Iterator[Statement]:
                 raise Refused("a guard inside of the nest")
             case _:
                 raise Refused(f"a {type(x).__name__}")
-
-
-def contraction(nest: Nest) -> Contraction | None:
-    """The nest as a contraction, if it is one as a whole."""
-    sums = [s for s in nest.statements if isinstance(s.node, Update)]
-    if len(sums) != 1 or len(nest.inner) != len(sums[0].around) - len(nest.band):
-        return None  # other loops inside of the band
-    s = sums[0]
-    inner = s.around[len(nest.band) :]
-    factors = _factors(s.node.value)
-    if not isinstance(s.node, Update) or s.node.op != "add" or not inner or len(factors) != 2:
-        return None
-    reads = s.accesses[1:]
-    columns = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
-    if len(columns) != 1:
-        return None
-    wide = [a for a in reads if nest.moves(a, columns[0])]
-    if len(wide) != 1 or len(reads) != 2:
-        return None
-    (tall,) = [a for a in reads if a is not wide[0]]
-    rows = [v for v in nest.names if nest.moves(tall, v) and not nest.moves(wide[0], v)]
-    names = tuple(x.variable for x in inner)
-    return Contraction(columns[0], rows[-1] if rows else None, wide[0], tall, names)
-
-
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    return "rows" if contraction(nest) is None else "contractions"
-
-
-def _factors(v: Value) -> tuple[Value, ...]:
-    if isinstance(v, Binary) and v.op == "mul":
-        return (*_factors(v.left), *_factors(v.right))
-    return (v,) if isinstance(v, Read) else ()
 
 
 # ---- accesses

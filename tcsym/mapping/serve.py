@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
+from tcsym.mapping.contraction import family
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
-from tcsym.mapping.nest import Nest, analyse, family
+from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.text import GivenNest
 from tcsym.options import NEST_FIELDS, Options, told_of_plan

@@ -8,7 +8,7 @@ same elements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,10 +44,12 @@ from tcsym.ir.loops import (
     Store,
     TransposeBlock,
     Update,
+    Value,
     allocated,
     block,
+    value_dtype,
 )
-from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import (
@@ -69,14 +71,25 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     source, dims, forms = _accesses(at, d)
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
-    copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers))
+    value, own = _held(m, at, d), m.buffers[d.operand].dtype
+    copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers), value)
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
     if d.as_ == "turned":
         k, size = copy.block()
         shape[k] = ceildiv(shape[k], size) * size
-    dtype = m.buffers[d.operand].dtype
+    elif copy.lanes > 1:
+        shape[-1] = ceildiv(shape[-1], copy.lanes) * copy.lanes
+    dtype = own if value is None else value_dtype(value)
     m = m.with_buffer(Buffer(copy.name, dtype, tuple(shape), "arena", padded=True))
-    body = redirected(at.body, {d.operand: lambda s: (copy.name, forms[s])})
+
+    def of_copy(v: Value) -> Value:
+        return Read(copy.name, forms[source], dtype) if v == value else v
+
+    body = (
+        redirected(at.body, {d.operand: lambda s: (copy.name, forms[s])})
+        if value is None
+        else map_node(at.body, None, of_copy)
+    )
     written = _is_written(at, d)
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
@@ -196,6 +209,40 @@ def _most(m: Mapping_, x: Loop) -> Index:
     return n
 
 
+def _held(m: Mapping_, at: Loop, d: Stage) -> Value | None:
+    """The largest value that is computed of the operand and moves as it does; None if it is just
+    what is read, or not the same for all that reads it."""
+    nodes = [x for x, _ in walk(at.body) if isinstance(x, Store | Update)]
+    read_by = [x for x in nodes if any(_reads(v, d) for v in subvalues(x.value))]
+    if d.as_ == "turned" or len(read_by) != 1:
+        return None
+    changed = {x.buffer for x in nodes}
+    loops = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
+    found = largest_part(read_by[0].value, d.operand, loops)
+    if isinstance(found, Read) or any(r.tensor in changed for r in loads(found)):
+        return None
+    return found if sum(v == found for v in subvalues(read_by[0].value)) == 1 else None
+
+
+def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:
+    """Of a value that reads the operand: the largest part that these loops move as its reads."""
+    parts = [v for v in subvalues(value) if any(r.tensor == operand for r in loads(v))]
+    own = [v for v in parts if isinstance(v, Read)]
+    moved = variables_of(s for v in own for s in v.subscripts)
+
+    def moves_alike(v: Value) -> bool:
+        reads = loads(v)
+        all_ = sum(r.tensor == operand for r in reads) == len(own)
+        used = variables_of(s for r in reads for s in r.subscripts)
+        return all_ and all(x in moved or x not in loops for x in used)
+
+    return next((v for v in parts if moves_alike(v)), own[0])
+
+
+def _reads(v: Value, d: Stage) -> bool:
+    return isinstance(v, Read) and v.tensor == d.operand
+
+
 class _Copy(Struct, frozen=True):
     """source: the operand's place in the loops `dims`, which are the dimensions of the copy."""
 
@@ -204,6 +251,7 @@ class _Copy(Struct, frozen=True):
     source: Places
     dims: tuple[Loop, ...]
     name: str
+    value: Value | None
 
     @property
     def places(self) -> Places:
@@ -214,6 +262,8 @@ class _Copy(Struct, frozen=True):
         if self.d.as_ == "turned":
             return self._turned(into_copy=True)
         dtype, places = self.m.buffers[self.d.operand].dtype, self.places
+        if self.value is not None:
+            return self._around(Store(self.name, places, self.value, self.name), self.dims)
 
         def copied(source: Places) -> Node:
             return Store(self.name, places, Read(self.d.operand, source, dtype), self.name)
@@ -239,12 +289,35 @@ class _Copy(Struct, frozen=True):
         return self._around(Store(self.d.operand, self.source, read, self.d.operand), self.dims)
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
-        """Loops as the operand lies in memory, points inside."""
-        serial = [x for x in dims if x.kind == "serial"]
-        points = [x for x in dims if x.kind != "serial"]
+        """Loops as the operand lies in memory, points inside; ragged rows are counted."""
+        serial = [x if x.kind == "serial" else _counted(x) for x in dims if _is_loop(x)]
+        points = [x for x in dims if not _is_loop(x)]
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
-        return _in_order(sorted(serial, key=lambda x: self._dimension(x)), store)
+        loops = sorted(serial, key=self._dimension)
+        if self.lanes > 1:
+            store, last = self._in_vectors(store, loops[-1])
+            loops[-1] = last
+        return _in_order(loops, store)
+
+    @property
+    def lanes(self) -> int:
+        """Of vectors along memory, which both lie along; 1 if the copy's loops have lanes."""
+        b, x = self.m.buffers[self.d.operand], self.dims[-1]
+        dtype = b.dtype if self.value is None else value_dtype(self.value)
+        along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
+        if not along or any(y.kind == "vector" for y in self.dims):
+            return 1
+        fits = stride(b, self.source, x.variable) == ONE
+        return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
+
+    def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:
+        blocks, lane, n = f"{x.variable}.block", f"{x.variable}.lane", self.lanes
+        at = x.lower + var(blocks) * n + var(lane)
+        left = extent(x) - var(blocks) * n
+        body = substitute_node(store, {x.variable: at})
+        body = Loop(lane, ZERO, index(n), body, "vector", "parallel", left)
+        return body, Loop(blocks, ZERO, ceildiv(extent(x), n), body, "serial", "parallel")
 
     def _dimension(self, x: Loop) -> int:
         return next((d for d, s in enumerate(self.source) if x.variable in s.variables()), -1)
@@ -286,6 +359,15 @@ class _Copy(Struct, frozen=True):
         node = _in_order([y for y in others if y.kind != "serial"], node)
         node = Loop(blocks, ZERO, ceildiv(extent(x), size), node, "serial", "parallel")
         return _in_order([y for y in others if y.kind == "serial"], node)
+
+
+def _is_loop(x: Loop) -> bool:
+    return x.kind == "serial" or (x.kind == "unrolled" and x.mask is not None)
+
+
+def _counted(x: Loop) -> Loop:
+    assert x.mask is not None
+    return replace(x, kind="serial", upper=minimum(x.upper, x.mask), mask=None)
 
 
 def _together(source: Places, lane: Loop) -> tuple[Condition, Places]:

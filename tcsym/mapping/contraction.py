@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a contraction is: sums whose terms rows and columns of the result share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ONE, Index
+from tcsym.index.values import product_of
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop, Update, value_dtype
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT, available
+from tcsym.ir.traverse import loads
+from tcsym.mapping.nest import Access, Nest, Statement, places, runs_on
+from tcsym.mapping.stage import largest_part
+from tcsym.mapping.tree import variables_of
+from tcsym.target.machine import Machine
+from tcsym.types import DType
+
+
+class Sum(Struct, frozen=True):
+    """update: what is added. loops: of its terms, outermost first. wide, tall: what columns move,
+    and what rows do."""
+
+    update: Update
+    loops: tuple[Loop, ...]
+    wide: tuple[Access, ...]
+    tall: tuple[Access, ...]
+
+    @property
+    def terms(self) -> Index:
+        return product_of(map(extent, self.loops))
+
+    def is_computed(self, a: Access) -> bool:
+        """What is read is a part of a larger value, which moves as it does."""
+        inside = {x.variable for x in self.loops}
+        bands = variables_of(s for r in loads(self.update.value) for s in places(r))
+        part = largest_part(self.update.value, a.buffer, inside | bands)
+        return not isinstance(part, Read)
+
+
+class Contraction(Struct, frozen=True):
+    """columns: the loop of the band along which results lie; rows: another one, None for sums of
+    vectors. Each with those right around it that go on as it does, outermost first, in `merged`.
+    """
+
+    columns: str
+    rows: str | None
+    sums: tuple[Sum, ...]
+    merged: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def is_window(self) -> bool:
+        """Columns share elements of their operand, which a panel would have several times."""
+        return any(
+            {self.columns} < s.variables() and s.variables() & {x.variable for x in sum_.loops}
+            for sum_ in self.sums
+            for a in sum_.wide
+            for s in a.subscripts
+        )
+
+
+def contraction(nest: Nest) -> Contraction | None:
+    """The nest as a contraction, if it is one as a whole."""
+    updates = [s for s in nest.statements if isinstance(s.node, Update)]
+    if not updates or _other_loops(nest, updates):
+        return None
+    along = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
+    if len(along) != 1:
+        return None
+    columns, sums = along[0], tuple(_sums(nest, updates, along[0]))
+    if len(sums) != len(updates):
+        return None
+    rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
+    if not rows and not all(x.tall for x in sums):
+        return None
+    if rows:
+        sums = tuple(replace(x, tall=_moved(nest, x.tall, rows[-1])) for x in sums)
+    last = rows[-1] if rows else None
+    merged = _merged(nest, sums, columns, True), _merged(nest, sums, last, False)
+    return Contraction(columns, last, sums, merged)
+
+
+def packs(c: Contraction, machine: Machine) -> bool:
+    """Terms that the target adds several at once, of packed short numbers (`ir.packed`)."""
+    have = available(machine)
+    for x in c.sums:
+        types = {r.dtype for r in loads(x.update.value)}
+        shorts = all(t.is_integer and t.bits <= 16 for t in types)
+        integers = shorts and value_dtype(x.update.value) is DType.INT32 and have & {SHORT, BYTES}
+        if x.update.op == "add" and (integers or (types == {DType.BFLOAT16} and BFLOAT in have)):
+            return True
+    return False
+
+
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    c = contraction(nest)
+    return "rows" if c is None else "windows" if c.is_window else "contractions"
+
+
+def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
+    """There are loops inside of the band that are not of a sum."""
+    own = {x.variable for s in updates for x in s.around[len(nest.band) :]}
+    inner = nest.inner
+    return own != {x.variable for x in inner} or any(x.order != "reduction" for x in inner)
+
+
+def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
+    for s in updates:
+        loops, reads = s.around[len(nest.band) :], s.accesses[1:]
+        wide = _moved(nest, reads, columns)
+        if loops and wide and isinstance(s.node, Update):
+            yield Sum(s.node, loops, wide, tuple(a for a in reads if a not in wide))
+
+
+def _moved(nest: Nest, reads: tuple[Access, ...], v: str) -> tuple[Access, ...]:
+    return tuple(a for a in reads if nest.moves(a, v))
+
+
+def _is_row(nest: Nest, v: str, x: Sum) -> bool:
+    """It moves something that columns do not, and leaves in place what they move."""
+    return bool(_moved(nest, x.tall, v)) and not _moved(nest, x.wide, v)
+
+
+def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> tuple[str, ...]:
+    """Loops right around `v` that move only what it moves, and along which the result runs on."""
+    if v is None:
+        return ()
+    found, k = [v], nest.names.index(v)
+    results = [a for s in nest.statements for a in s.accesses[:1]]
+    while k:
+        other, inner = nest.names[k - 1], nest.band[k]
+        own = all(
+            _moved(nest, x.wide if is_wide else x.tall, other)
+            and not _moved(nest, x.tall if is_wide else x.wide, other)
+            for x in sums
+        )
+        go_on = (
+            runs_on(nest.buffers[a.buffer], a.subscripts, other, inner.variable, extent(inner))
+            for a in results
+        )
+        if not own or not all(go_on):
+            break
+        found.insert(0, other)
+        k -= 1
+    return tuple(found)
