@@ -78,11 +78,11 @@ def contraction(nest: Nest) -> Contraction | None:
     rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
     if not rows and not all(x.tall for x in sums):
         return None
-    if rows:
-        sums = tuple(replace(x, tall=_moved(nest, x.tall, rows[-1])) for x in sums)
-    last = rows[-1] if rows else None
-    merged = _merged(nest, sums, columns, True), _merged(nest, sums, last, False)
-    return Contraction(columns, last, sums, merged)
+    chosen = _along(nest, sums, rows)
+    if chosen is not None:
+        sums = tuple(replace(x, tall=_moved(nest, x.tall, chosen)) for x in sums)
+    merged = _merged(nest, sums, columns, True), _merged(nest, sums, chosen, False)
+    return Contraction(columns, chosen, sums, merged)
 
 
 def packs(c: Contraction, machine: Machine) -> bool:
@@ -127,12 +127,21 @@ def _is_row(nest: Nest, v: str, x: Sum) -> bool:
     return bool(_moved(nest, x.tall, v)) and not _moved(nest, x.wide, v)
 
 
+def _along(nest: Nest, sums: tuple[Sum, ...], rows: list[str]) -> str | None:
+    """Of several loops of rows the one along which their operands lie, so that a tile finds what
+    it needs side by side; or the last one."""
+    moved = {v: [a for x in sums for a in _moved(nest, x.tall, v)] for v in reversed(rows)}
+    near = (v for v, reads in moved.items() if all(nest.stride(a, v) == ONE for a in reads))
+    return next(near, rows[-1] if rows else None)
+
+
 def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> tuple[str, ...]:
-    """Loops right around `v` that move only what it moves, and along which the result runs on."""
+    """Loops right around `v` that move only what it moves, and along which results run on."""
     if v is None:
         return ()
     found, k = [v], nest.names.index(v)
-    results = [a for s in nest.statements for a in s.accesses[:1]]
+    written = (s.accesses[0] for s in nest.statements)
+    lasting = [a for a in written if nest.lasts(a.buffer)]
     while k:
         other, inner = nest.names[k - 1], nest.band[k]
         own = all(
@@ -142,7 +151,7 @@ def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> 
         )
         go_on = (
             runs_on(nest.buffers[a.buffer], a.subscripts, other, inner.variable, extent(inner))
-            for a in results
+            for a in lasting
         )
         if not own or not all(go_on):
             break

@@ -105,19 +105,19 @@ def _in_place(kernel: Kernel, nest: Nest, trees: Sequence[Tree], names: Names) -
 def _trees(
     kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
 ) -> list[Tree]:
-    shared, found = _shared(kernel, nest), list[Tree]()
+    found = list[Tree]()
     for v in versions:
-        made = _mapped(nest.with_sizes(v.facts), v, shared, machine)
+        made = _mapped(nest.with_sizes(v.facts), v, machine)
         close = Close(names, made.buffers)
         node = close(made.node, {}, {})
         found.append(Tree(v, node, tuple(close.made)))
     return found
 
 
-def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:
+def _mapped(nest: Nest, v: Version, machine: Machine) -> Mapping_:
     start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
     try:
-        m = apply(own(start, nest, shared), v.plan)
+        m = apply(own(start, nest), v.plan)
     except Refused as reason:
         reason.version = v.number
         raise
@@ -142,11 +142,11 @@ def _bounded(b: Buffer, most: Mapping[Atom, int]) -> Buffer:
     return replace(b, shape=tuple(map_atoms(e, one) for e in b.shape))
 
 
-def _shared(kernel: Kernel, nest: Nest) -> frozenset[str]:
-    """Buffers whose elements live on when an iteration of all loops around the nest is done."""
+def in_kernel(nest: Nest, kernel: Kernel) -> Nest:
+    """The nest, which knows what of its buffers lives on."""
     used = {b: nest.buffers[b] for b, *_ in accessed(nest.top)}
     own = {b for b, x in used.items() if x.space != "argument" and nest.around <= x.private}
     if own:
         hole = replace_loop(kernel.body, nest.top.variable, lambda x: replace(x, body=Block(())))
         own -= {b for b, *_ in accessed(hole)}
-    return frozenset(used) - own
+    return replace(nest, shared=frozenset(used) - own)

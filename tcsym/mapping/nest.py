@@ -51,7 +51,8 @@ class Statement(Struct, frozen=True):
 
 class Nest(Struct, frozen=True):
     """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
-    around: variables of loops around the nest."""
+    around: variables of loops around the nest. shared: buffers whose elements live on when an
+    iteration of all of these is done."""
 
     top: Loop
     band: tuple[Loop, ...]
@@ -60,6 +61,7 @@ class Nest(Struct, frozen=True):
     buffers: Mapping[str, Buffer]
     sizes: frozenset[str]
     around: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
 
     def with_sizes(self, facts: Mapping[str, int]) -> Nest:
         """The nest where these sizes are numbers; loops of one iteration inside are none."""
@@ -71,7 +73,7 @@ class Nest(Struct, frozen=True):
             substitute_node(self.top, values), partial(_without_single, self.top.variable)
         )
         assert isinstance(top, Loop)
-        return analyse(top, buffers, self.sizes, self.around)
+        return replace(analyse(top, buffers, self.sizes, self.around), shared=self.shared)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,6 +84,10 @@ class Nest(Struct, frozen=True):
 
     def moves(self, a: Access, variable: str) -> bool:
         return any(variable in s.variables() for s in a.subscripts)
+
+    def lasts(self, buffer: str) -> bool:
+        """Who comes after the nest finds what it wrote there."""
+        return self.buffers[buffer].space == "argument" or buffer in self.shared
 
     @property
     def result(self) -> Access:

@@ -21,8 +21,8 @@ from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, variables_of
 
 
-def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
-    """The tree with temporaries of the points of its band. shared: buffers that live on."""
+def own(mapping: Mapping_, nest: Nest) -> Mapping_:
+    """The tree with temporaries of the points of its band."""
     made, buffers = list[str](), dict(mapping.buffers)
     places, stores = dict[str, Place](), list[Store]()
     for name, uses in _uses(nest.body).items():
@@ -30,7 +30,7 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
         writes = [x for x, _ in uses if x.buffer == name]
         if not writes:
             continue
-        if b.space == "argument" or name in shared:
+        if nest.lasts(name):
             is_summed = any(isinstance(x, Update) for x in writes)
             at = next(iter(ats))
             if len(ats) > 1 or not is_summed or not _is_held(nest, at):

@@ -12,7 +12,7 @@ from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
 from tcsym.mapping.contraction import family
 from tcsym.mapping.given import given_for, place_of, versions_of
-from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
+from tcsym.mapping.map_cpu import in_kernel, map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.text import GivenNest
@@ -68,7 +68,7 @@ def _nest(kernel: Kernel, loop: str) -> Nest:
         # panels of other nests may be filled in front of what the tree writes in them
         raise Refused(f"it runs inside of {', '.join(ordered)}, in order")
     buffers, around = {b.name: b for b in kernel.buffers}, frozenset(x.variable for x in loops)
-    nest = analyse(top, buffers, frozenset(kernel.sizes), around)
+    nest = in_kernel(analyse(top, buffers, frozenset(kernel.sizes), around), kernel)
     return nest.with_sizes({k.name: k.low for k in kernel.context if k.low == k.high})
 
 

@@ -290,8 +290,10 @@ class _Copy(Struct, frozen=True):
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
         """Loops as the operand lies in memory, points inside; ragged rows are counted."""
-        serial = [x if x.kind == "serial" else _counted(x) for x in dims if _is_loop(x)]
-        points = [x for x in dims if not _is_loop(x)]
+        far = dims[-1].kind == "vector" and self._moves_far(dims[-1])
+        loops = [x for x in dims if _is_loop(x) or (far and x.kind == "unrolled")]
+        serial = [x if x.kind == "serial" else _counted(x) for x in loops]
+        points = [x for x in dims if x not in loops]
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
         loops = sorted(serial, key=self._dimension)
@@ -299,6 +301,10 @@ class _Copy(Struct, frozen=True):
             store, last = self._in_vectors(store, loops[-1])
             loops[-1] = last
         return _in_order(loops, store)
+
+    def _moves_far(self, lane: Loop) -> bool:
+        """Lanes lie apart in memory, each in a row of its own."""
+        return stride(self.m.buffers[self.d.operand], self.source, lane.variable) != ONE
 
     @property
     def lanes(self) -> int:
@@ -366,8 +372,8 @@ def _is_loop(x: Loop) -> bool:
 
 
 def _counted(x: Loop) -> Loop:
-    assert x.mask is not None
-    return replace(x, kind="serial", upper=minimum(x.upper, x.mask), mask=None)
+    upper = x.upper if x.mask is None else minimum(x.upper, x.mask)
+    return replace(x, kind="serial", order="parallel", upper=upper, mask=None)
 
 
 def _together(source: Places, lane: Loop) -> tuple[Condition, Places]:

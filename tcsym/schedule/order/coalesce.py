@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -88,20 +90,30 @@ class _Collapse(Struct, frozen=True):
         names, loops = self.names, nest.loops
         part, row = names.fresh(loops[0].variable), names.fresh(loops[0].variable)
         self.found[part] = self.found[row] = nest.shared()
-        *outer, inner = loops
-        n = extent(inner)
         total = product_of(extent(x) for x in loops)
         each = self.costs.of_iteration(loops, known)
         size, work = self._part(nest, total, each, known)
         first = var(part) * size
-        end = minimum(total, first + size)
-        before, after = first - var(row) * n, end - var(row) * n
-        lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
-        inside = block(*nest.before, replace(inner, lower=lower, upper=upper))
-        node = _at_row(outer, var(row), Allocate(nest.own, inside) if nest.own else inside)
-        rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+        rows = self._run(nest, first, minimum(total, first + size), row)
         count = ceildiv(total, size)
         return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
+
+    def _run(self, nest: _Loops, first: Index, end: Index, row: str) -> Node:
+        """Iterations from `first` to `end`: rows of the innermost loop, or of all loops behind what
+        stands in front of them, which runs once in each row."""
+        outer = nest.outer if nest.before else len(nest.loops) - 1
+        around, inner = nest.loops[:outer], nest.loops[outer:]
+        n = product_of(extent(x) for x in inner)
+        start, stop = maximum(0, first - var(row) * n), minimum(n, end - var(row) * n)
+        if len(inner) > 1:
+            inside = self._run(_Loops(inner), start, stop, self.names.fresh(inner[0].variable))
+        else:
+            (x,) = inner
+            inside = replace(x, lower=x.lower + start, upper=x.lower + stop)
+        inside = block(*nest.before, inside)
+        node = _at_row(around, var(row), Allocate(nest.own, inside) if nest.own else inside)
+        upper = floordiv(end - 1, n) + 1
+        return Loop(row, floordiv(first, n), upper, node, "serial", "parallel")
 
     def _part(
         self, nest: _Loops, total: Index, each: Index, known: frozenset[str]
@@ -167,7 +179,7 @@ def _joins(loop: Loop, around: list[Loop]) -> bool:
     return is_free(loop) and not used & {x.variable for x in around} and heavy
 
 
-def _at_row(outer: list[Loop], rest: Index, node: Node) -> Node:
+def _at_row(outer: Sequence[Loop], rest: Index, node: Node) -> Node:
     """`node` inside the loops `outer`, each with the one iteration that makes up the row `rest`."""
     at = iteration(outer, rest)
     rows = [replace(x, lower=at[x.variable], upper=at[x.variable] + 1) for x in outer]
