@@ -17,12 +17,13 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum, packs
-from tcsym.mapping.nest import Access, Nest
+from tcsym.mapping.nest import Access, Nest, runs_on
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
 
 FEW = 4  # rows or columns that are no tile
+PANEL = 64  # elements of rows that are transposed at a time
 CHAINS = 8  # sums at once, as each addition waits for the one before it
 
 
@@ -179,7 +180,39 @@ class Contractions(Struct, frozen=True):
             order {" ".join(order)}"""
 
     def across(self, v: str) -> str:
-        """The loop in lanes, as columns are too few for these; they and rows are in registers."""
+        """The loop in lanes, as columns are too few for these."""
+        near = self._near(v)
+        others = [x for x in self.nest.names if x != v and x not in near]
+        if not others:
+            return self._few_columns(v)
+        *outer, tall = others
+        wide, name = near[0], self.nest.result.buffer
+        dims = f"{tall}.reg {wide}.tile {v}.lane"
+        return f"""
+            {f"merge {' '.join(near)}" if len(near) > 1 else ""}
+            split {tall} tile reg:{FEW} end=half
+            split {wide} panel tile:{PANEL}
+            split {v} tile lane:{self.lanes} end=half
+            {self.unrolled}
+            order {" ".join(outer)} {tall}.tile {wide}.panel {v}.tile {wide}.tile
+            stage {name} at {v}.tile order {dims} as turned"""
+
+    def _near(self, v: str) -> tuple[str, ...]:
+        """Columns with loops right around them, along all of which the result runs on."""
+        nest, a = self.nest, self.nest.result
+        found = [nest.names.index(self.c.columns)]
+        while found[0] and nest.names[found[0] - 1] != v:
+            outer, inner = (nest.band[k] for k in (found[0] - 1, found[0]))
+            goes_on = runs_on(
+                nest.buffers[a.buffer], a.subscripts, outer.variable, inner.variable, extent(inner)
+            )
+            if not goes_on or {*range(len(nest.names))} == {nest.names.index(v), *found, found[0] - 1}:
+                break
+            found.insert(0, found[0] - 1)
+        return tuple(nest.names[k] for k in found)
+
+    def _few_columns(self, v: str) -> str:
+        """They and rows are in registers."""
         wide, rows = self.c.merged
         tall = "" if v in rows else f"{rows[0]}.tile"
         merged = f"merge {' '.join(wide)}" if len(wide) > 1 else ""
