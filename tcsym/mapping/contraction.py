@@ -23,11 +23,12 @@ from tcsym.types import DType
 
 
 class Sum(Struct, frozen=True):
-    """update: what is added. loops: of its terms, outermost first. wide, tall: what columns move,
-    and what rows do."""
+    """update: what is added. loops: of its terms, outermost first. reads: its operands; wide, tall:
+    what columns move of them, and what rows do."""
 
     update: Update
     loops: tuple[Loop, ...]
+    reads: tuple[Access, ...]
     wide: tuple[Access, ...]
     tall: tuple[Access, ...]
 
@@ -115,7 +116,7 @@ def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
         loops, reads = s.around[len(nest.band) :], s.accesses[1:]
         wide = _moved(nest, reads, columns)
         if loops and wide and isinstance(s.node, Update):
-            yield Sum(s.node, loops, wide, tuple(a for a in reads if a not in wide))
+            yield Sum(s.node, loops, reads, wide, tuple(a for a in reads if a not in wide))
 
 
 def _moved(nest: Nest, reads: tuple[Access, ...], v: str) -> tuple[Access, ...]:

@@ -17,13 +17,13 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum, packs
-from tcsym.mapping.nest import Access, Nest, runs_on
+from tcsym.mapping.lanes import Lanes
+from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
 
 FEW = 4  # rows or columns that are no tile
-PANEL = 64  # elements of rows that are transposed at a time
 CHAINS = 8  # sums at once, as each addition waits for the one before it
 
 
@@ -60,12 +60,12 @@ class Contractions(Struct, frozen=True):
         yield "in place", TRUE, self.in_place(0)
 
     def _matrices(self) -> Iterator[Proposal]:
-        tile, across = self.machine.tile, self._across
+        tile = self.machine.tile
         if self.along_wide or self.along_tall:
             jam = max(1, self.machine.vector_registers // (2 * FEW))
             yield "dots", TRUE, self.dots(FEW, jam)
-        if across is not None:
-            yield f"{across} in lanes", TRUE, self.across(across)
+        for name, text in Lanes(self.nest, self.c, self.lanes, self.unrolled).texts():
+            yield name, TRUE, text
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
         yield "panels", TRUE, self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
@@ -76,17 +76,6 @@ class Contractions(Struct, frozen=True):
     def streamed(self) -> bool:
         """Columns lie side by side in what they move."""
         return all(self._steps(a, self.c.columns) for x in self.c.sums for a in x.wide)
-
-    @property
-    def _across(self) -> str | None:
-        """Another loop of the band than columns along which all lies that it moves."""
-        reads = [a for x in self.c.sums for a in (*x.wide, *x.tall)]
-        for v in reversed(self.nest.names):
-            moved = [a for a in reads if self.nest.moves(a, v)]
-            along = all(self._steps(a, v) for a in moved)
-            if v not in self.c.merged[0] and along and 0 < len(moved) < len(reads):
-                return v
-        return None
 
     @property
     def along_wide(self) -> bool:
@@ -178,53 +167,6 @@ class Contractions(Struct, frozen=True):
             split {wide} tile reg:{vectors} lane:{self.lanes} end=half
             {self.unrolled}
             order {" ".join(order)}"""
-
-    def across(self, v: str) -> str:
-        """The loop in lanes, as columns are too few for these."""
-        near = self._near(v)
-        others = [x for x in self.nest.names if x != v and x not in near]
-        if not others:
-            return self._few_columns(v)
-        *outer, tall = others
-        wide, name = near[0], self.nest.result.buffer
-        dims = f"{tall}.reg {wide}.tile {v}.lane"
-        return f"""
-            {f"merge {' '.join(near)}" if len(near) > 1 else ""}
-            split {tall} tile reg:{FEW} end=half
-            split {wide} panel tile:{PANEL}
-            split {v} tile lane:{self.lanes} end=half
-            {self.unrolled}
-            order {" ".join(outer)} {tall}.tile {wide}.panel {v}.tile {wide}.tile
-            stage {name} at {v}.tile order {dims} as turned"""
-
-    def _near(self, v: str) -> tuple[str, ...]:
-        """Columns with loops right around them, along all of which the result runs on."""
-        nest, a = self.nest, self.nest.result
-        found = [nest.names.index(self.c.columns)]
-        while found[0] and nest.names[found[0] - 1] != v:
-            outer, inner = (nest.band[k] for k in (found[0] - 1, found[0]))
-            goes_on = runs_on(
-                nest.buffers[a.buffer], a.subscripts, outer.variable, inner.variable, extent(inner)
-            )
-            if not goes_on or {*range(len(nest.names))} == {nest.names.index(v), *found, found[0] - 1}:
-                break
-            found.insert(0, found[0] - 1)
-        return tuple(nest.names[k] for k in found)
-
-    def _few_columns(self, v: str) -> str:
-        """They and rows are in registers."""
-        wide, rows = self.c.merged
-        tall = "" if v in rows else f"{rows[0]}.tile"
-        merged = f"merge {' '.join(wide)}" if len(wide) > 1 else ""
-        others = [x for x in self.nest.names if x not in (*wide, v, *(() if v in rows else rows))]
-        return f"""
-            {merged}
-            {f"merge {' '.join(rows)}" if tall and len(rows) > 1 else ""}
-            split {wide[0]} tile reg:{FEW} end=half
-            {f"split {rows[0]} tile reg:{FEW} end=half" if tall else ""}
-            split {v} tile {"" if tall else "reg:2 "}lane:{self.lanes} end=half
-            {self.unrolled}
-            order {" ".join(others)} {v}.tile {tall} {wide[0]}.tile"""
 
     def dots(self, height: int, columns: int) -> str:
         """Products along the sum, whose terms are lanes; those of a panel of columns stay near."""

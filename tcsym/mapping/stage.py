@@ -50,7 +50,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
-from tcsym.mapping.nest import stride
+from tcsym.mapping.nest import runs_on, stride
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import (
     Mapping_,
@@ -71,6 +71,8 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     source, dims, forms = _accesses(at, d)
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
+    if d.as_ == "turned":
+        source, dims, forms = _as_one(m, d, source, dims, forms)
     value, own = _held(m, at, d), m.buffers[d.operand].dtype
     copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers), value)
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
@@ -178,6 +180,39 @@ def _form(
     if tuple(substitute(s, names) for s in source) != other:
         raise Refused(f"{d.operand} is used at other places, too")
     return tuple(names[x.variable] - x.lower for x in dims)
+
+
+def _as_one(
+    m: Mapping_, d: Stage, source: Places, dims: list[Loop], forms: dict[Places, Places]
+) -> tuple[Places, list[Loop], dict[Places, Places]]:
+    """Loops along which the operand and the copy run on are one: short rows make long blocks."""
+    b = m.buffers[d.operand]
+    first = last = next((k for k, x in enumerate(dims) if stride(b, source, x.variable) == ONE), 0)
+    while first and _go_on(m, b, source, dims[first - 1], dims[first]):
+        first -= 1
+    joined, n = dims[first : last + 1], ONE
+    if len(joined) < 2:
+        return source, dims, forms
+    steps = list[Index]()
+    for x in reversed(joined):
+        steps.insert(0, n)
+        n = n * extent(x)
+    start = {x.variable: ZERO for x in joined} | {joined[-1].variable: var(joined[0].variable)}
+    one = replace(joined[0], upper=n)
+
+    def place(at: Places) -> Places:
+        inside = zip(at[first : last + 1], steps, strict=True)
+        return (*at[:first], sum((i * step for i, step in inside), ZERO), *at[last + 1 :])
+
+    moved = {s: place(at) for s, at in forms.items()}
+    whole = tuple(substitute(s, start) for s in source)
+    return whole, [*dims[:first], one, *dims[last + 1 :]], {**moved, whole: moved[source]}
+
+
+def _go_on(m: Mapping_, b: Buffer, source: Places, x: Loop, y: Loop) -> bool:
+    plain = all(z.kind == "serial" and z.lower == ZERO for z in (x, y))
+    sizes = (_range(x) | _range(y)) <= m.sizes
+    return plain and sizes and runs_on(b, source, x.variable, y.variable, extent(y))
 
 
 def _alike(x: Loop, y: Loop) -> bool:

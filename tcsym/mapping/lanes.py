@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of contractions whose lanes are no columns: iterations of a batch, or rows, side by side.
+
+What does not lie along that loop is turned by blocks in registers: operands, each into a copy that
+has a vector for each of its elements, and the result out of such a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tcsym.index.expr import ONE
+from tcsym.ir.bounds import extent
+from tcsym.mapping.contraction import Contraction
+from tcsym.mapping.nest import Access, Nest, runs_on
+
+FEW = 4  # rows or columns in registers
+PANEL = 64  # elements of a row of the result that are turned at a time
+
+
+class Lanes(Struct, frozen=True):
+    nest: Nest
+    c: Contraction
+    lanes: int
+    unrolled: str
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """For one loop: along which all lies that it moves, or that moves all, or that of rows."""
+        if self._steps(self.nest.result, self.c.columns):
+            for v in self._loops():
+                text = self._few_columns(v) if self._are_few(v) else self._turned(v)
+                yield f"{v} in lanes", text
+                return
+
+    def _loops(self) -> Iterator[str]:
+        other = [v for v in reversed(self.nest.names) if v not in self.c.merged[0]]
+        moved = {v: [a for a in self._reads if self.nest.moves(a, v)] for v in other}
+        for v, reads in moved.items():
+            if 0 < len(reads) < len(self._reads) and not self._copied(v):
+                yield v
+        yield from (v for v, reads in moved.items() if len(reads) == len(self._reads))
+        yield from (v for v in other if v == self.c.rows)
+
+    @property
+    def _reads(self) -> tuple[Access, ...]:
+        return tuple(a for x in self.c.sums for a in x.reads)
+
+    def _copied(self, v: str) -> list[Access]:
+        """Operands that the loop moves, but not along memory."""
+        moved = {a.buffer: a for a in self._reads if self.nest.moves(a, v)}
+        return [a for a in moved.values() if not self._steps(a, v)]
+
+    def _steps(self, a: Access, v: str) -> bool:
+        return self.nest.stride(a, v) == ONE
+
+    # ---- operands where they lie
+
+    def _are_few(self, v: str) -> bool:
+        return not self._copied(v) and len(self.nest.names) == 2
+
+    def _few_columns(self, v: str) -> str:
+        """Lanes are stored one by one."""
+        wide = self.c.columns
+        return f"""
+            split {wide} tile reg:{FEW} end=half
+            split {v} tile reg:2 lane:{self.lanes} end=half
+            {self.unrolled}
+            order {v}.tile {wide}.tile"""
+
+    def _turned(self, v: str) -> str:
+        return self._batch(v) if self._copied(v) else self._rows_of_result(v)
+
+    def _rows_of_result(self, v: str) -> str:
+        """A long row of the result is turned at once."""
+        near, name = self._near(v), self.nest.result.buffer
+        *outer, tall = (x for x in self.nest.names if x != v and x not in near)
+        wide = near[0]
+        dims = f"{tall}.reg {wide}.tile {v}.lane"
+        return f"""
+            {f"merge {' '.join(near)}" if len(near) > 1 else ""}
+            split {tall} tile reg:{FEW} end=half
+            split {wide} panel tile:{PANEL}
+            split {v} tile lane:{self.lanes} end=half
+            {self.unrolled}
+            order {" ".join(outer)} {tall}.tile {wide}.panel {v}.tile {wide}.tile
+            stage {name} at {v}.tile order {dims} as turned"""
+
+    def _near(self, v: str) -> tuple[str, ...]:
+        """Columns with loops right around them, along all of which the result runs on; one other
+        loop is left."""
+        nest, a = self.nest, self.nest.result
+        b, first = nest.buffers[a.buffer], nest.names.index(self.c.columns)
+        last = first
+        while first and nest.names[first - 1] != v and last - first + 3 < len(nest.names):
+            x, y = nest.band[first - 1 : first + 1]
+            if not runs_on(b, a.subscripts, x.variable, y.variable, extent(y)):
+                break
+            first -= 1
+        return nest.names[first : last + 1]
+
+    # ---- copies of operands
+
+    def _batch(self, v: str) -> str:
+        """Copies for all loops inside; those outside move all that is copied."""
+        nest, wide, copied = self.nest, self.c.columns, self._copied(v)
+        others = [x for x in nest.names if x not in (v, wide)]
+        outer = [x for x in others if all(nest.moves(a, x) for a in copied)]
+        inner = [*(x for x in others if x not in outer), wide]
+        sums = [x.variable for s in self.c.sums for x in s.loops]
+        copies = [
+            f"stage {a.buffer} at {v}.tile order {self._inside(a, [*inner, *sums])} {v}.lane as turned"
+            for a in (*copied, nest.result)
+        ]
+        return f"""
+            split {v} tile lane:{self.lanes}
+            order {" ".join(outer)} {v}.tile {" ".join(inner)}
+            {"; ".join(copies)}
+            split {wide} tile reg:{FEW} end=half
+            order {" ".join(inner[:-1])} {wide}.tile"""
+
+    def _inside(self, a: Access, loops: list[str]) -> str:
+        """Those of the loops that move it, as it lies in memory."""
+        moved = [v for v in dict.fromkeys(loops) if self.nest.moves(a, v)]
+        place = {v: d for d, s in enumerate(a.subscripts) for v in moved if v in s.variables()}
+        return " ".join(sorted(moved, key=lambda v: place[v]))
