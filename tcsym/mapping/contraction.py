@@ -46,13 +46,13 @@ class Sum(Struct, frozen=True):
 
 class Contraction(Struct, frozen=True):
     """columns: the loop of the band along which results lie; rows: another one, None for sums of
-    vectors. Each with those right around it that go on as it does, outermost first, in `merged`.
+    vectors. joined: columns and loops right around them that go on as they do, outermost first.
     """
 
     columns: str
     rows: str | None
     sums: tuple[Sum, ...]
-    merged: tuple[tuple[str, ...], tuple[str, ...]]
+    joined: tuple[str, ...]
 
     @property
     def is_window(self) -> bool:
@@ -82,8 +82,7 @@ def contraction(nest: Nest) -> Contraction | None:
     chosen = _along(nest, sums, rows)
     if chosen is not None:
         sums = tuple(replace(x, tall=_moved(nest, x.tall, chosen)) for x in sums)
-    merged = _merged(nest, sums, columns, True), _merged(nest, sums, chosen, False)
-    return Contraction(columns, chosen, sums, merged)
+    return Contraction(columns, chosen, sums, _joined(nest, sums, columns))
 
 
 def packs(c: Contraction, machine: Machine) -> bool:
@@ -136,20 +135,14 @@ def _along(nest: Nest, sums: tuple[Sum, ...], rows: list[str]) -> str | None:
     return next(near, rows[-1] if rows else None)
 
 
-def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> tuple[str, ...]:
+def _joined(nest: Nest, sums: tuple[Sum, ...], v: str) -> tuple[str, ...]:
     """Loops right around `v` that move only what it moves, and along which results run on."""
-    if v is None:
-        return ()
     found, k = [v], nest.names.index(v)
     written = (s.accesses[0] for s in nest.statements)
     lasting = [a for a in written if nest.lasts(a.buffer)]
     while k:
         other, inner = nest.names[k - 1], nest.band[k]
-        own = all(
-            _moved(nest, x.wide if is_wide else x.tall, other)
-            and not _moved(nest, x.tall if is_wide else x.wide, other)
-            for x in sums
-        )
+        own = all(_moved(nest, x.wide, other) and not _moved(nest, x.tall, other) for x in sums)
         go_on = (
             runs_on(nest.buffers[a.buffer], a.subscripts, other, inner.variable, extent(inner))
             for a in lasting

@@ -90,15 +90,12 @@ class Contractions(Struct, frozen=True):
         return self.nest.stride(a, v) == ONE
 
     @property
-    def merges(self) -> str:
-        """Columns of several loops are one, and rows are: of the first's name from there on."""
-        wide, tall = self.c.merged
-        return "; ".join(f"merge {' '.join(x)}" for x in (tall, wide) if len(x) > 1)
+    def rows(self) -> tuple[str, ...]:
+        return () if self.c.rows is None else (self.c.rows,)
 
     @property
     def outer(self) -> tuple[str, ...]:
-        inside = {v for x in self.c.merged for v in x}
-        return tuple(v for v in self.nest.names if v not in inside)
+        return tuple(v for v in self.nest.names if v not in (self.c.columns, *self.rows))
 
     @property
     def unrolled(self) -> str:
@@ -115,20 +112,22 @@ class Contractions(Struct, frozen=True):
         return ""
 
     def panels(self, rows: int, vectors: int) -> str:
-        """Register tiles over panels that fit half of the second cache."""
-        wide, tall = (x[0] for x in self.c.merged)
-        tiles = maximum(8, self._fitting(vectors * self.lanes))
+        """Register tiles over panels that fit half of the second cache. Columns of several loops
+        are one: a copy finds its operand by division once."""
+        joined, tall = self.c.joined, self.c.rows
+        wide, tiles = joined[0], maximum(8, self._fitting(vectors * self.lanes))
         operands = [(a, x) for x in self.c.sums for a in x.wide]
-        moves = [any(self.nest.moves(a, v) for a, _ in operands) for v in self.outer]
-        moved, still = ([v for v, x in zip(self.outer, moves) if x is y] for y in (True, False))
+        outer = [v for v in self.nest.names if v not in (*joined, tall)]
+        moved = [v for v in outer if any(self.nest.moves(a, v) for a, _ in operands)]
+        still = [v for v in outer if v not in moved]
         staged = {a.buffer: self._staged(a, x, f"{wide}.panel") for a, x in reversed(operands)}
         return f"""
-            {self.merges}
+            {f"merge {' '.join(joined)}" if len(joined) > 1 else ""}
             split {tall} tile reg:{rows} end=half
             split {wide} panel tile:{formula_text(tiles)} reg:{vectors} lane:{self.lanes} end=half
             {self.unrolled}
             order {" ".join(moved)} {wide}.panel {" ".join(still)} {tall}.tile {wide}.tile
-            {"; ".join((*staged.values(), *self._evaluated(f"{wide}.panel")))}"""
+            {"; ".join((*staged.values(), *self._evaluated((f"{wide}.panel", *still)[-1])))}"""
 
     @property
     def _panel_bytes(self) -> Index:
@@ -137,9 +136,9 @@ class Contractions(Struct, frozen=True):
         return wide * max(1, self.machine.vector_bits // 8)
 
     def _staged(self, a: Access, x: Sum, at: str) -> str:
-        wide = self.c.merged[0]
-        turned = not self._steps(a, self.c.columns) and len(wide) == 1
-        turned = turned and self._steps(a, x.loops[-1].variable) and not x.is_computed(a)
+        wide = self.c.joined
+        along = any(self._steps(a, y.variable) for y in x.loops)
+        turned = along and len(wide) == 1 and not x.is_computed(a)
         sums = [v for v in (y.variable for y in x.loops) if self.nest.moves(a, v)]
         dims = f"{wide[0]}.tile {' '.join(sums)} {wide[0]}.reg {wide[0]}.lane"
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
@@ -147,7 +146,7 @@ class Contractions(Struct, frozen=True):
 
     def _evaluated(self, at: str) -> Iterator[str]:
         """Operands of rows that are computed, once for all columns."""
-        rows = self.c.merged[1][0]
+        rows = self.c.rows
         for x in self.c.sums:
             for a in x.tall:
                 if x.is_computed(a):
@@ -156,13 +155,12 @@ class Contractions(Struct, frozen=True):
 
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
-        wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
+        wide, rows = self.c.columns, self.rows
         left = (self.machine.vector_registers - FEW) // max(1, height)
         vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
         tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
         order = (*self.outer, *tiles)
         return f"""
-            {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
             split {wide} tile reg:{vectors} lane:{self.lanes} end=half
             {self.unrolled}
@@ -170,7 +168,7 @@ class Contractions(Struct, frozen=True):
 
     def dots(self, height: int, columns: int) -> str:
         """Products along the sum, whose terms are lanes; those of a panel of columns stay near."""
-        wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
+        wide, rows = self.c.columns, self.rows
         vectors = max(1, CHAINS // (max(1, height) * columns))
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
@@ -187,7 +185,6 @@ class Contractions(Struct, frozen=True):
         if rows and not self.along_tall:
             order = [order[1], order[0], order[2]]
         return f"""
-            {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
             split {wide} panel tile:{formula_text(self._fitting(columns))} reg:{columns} end=half
             {"; ".join(sums)}

@@ -30,18 +30,16 @@ class Lanes(Struct, frozen=True):
         """For one loop: along which all lies that it moves, or that moves all, or that of rows."""
         if self._steps(self.nest.result, self.c.columns):
             for v in self._loops():
-                text = self._few_columns(v) if self._are_few(v) else self._turned(v)
-                yield f"{v} in lanes", text
+                yield f"{v} in lanes", self._text(v)
                 return
 
     def _loops(self) -> Iterator[str]:
-        other = [v for v in reversed(self.nest.names) if v not in self.c.merged[0]]
+        other = [v for v in reversed(self.nest.names) if v not in self.c.joined]
         moved = {v: [a for a in self._reads if self.nest.moves(a, v)] for v in other}
         for v, reads in moved.items():
             if 0 < len(reads) < len(self._reads) and not self._copied(v):
                 yield v
         yield from (v for v, reads in moved.items() if len(reads) == len(self._reads))
-        yield from (v for v in other if v == self.c.rows)
 
     @property
     def _reads(self) -> tuple[Access, ...]:
@@ -55,28 +53,29 @@ class Lanes(Struct, frozen=True):
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE
 
+    def _text(self, v: str) -> str:
+        near = self._near(v)
+        others = [x for x in self.nest.names if x != v and x not in near]
+        if self._copied(v):
+            return self._batch(v)
+        return self._rows_of_result(v, near, others) if others else self._columns(v)
+
     # ---- operands where they lie
 
-    def _are_few(self, v: str) -> bool:
-        return not self._copied(v) and len(self.nest.names) == 2
-
-    def _few_columns(self, v: str) -> str:
-        """Lanes are stored one by one."""
-        wide = self.c.columns
+    def _columns(self, v: str) -> str:
+        """Columns are in registers."""
+        wide, name = self.c.columns, self.nest.result.buffer
+        outer = " ".join(x for x in self.nest.names if x not in (wide, v))
         return f"""
             split {wide} tile reg:{FEW} end=half
             split {v} tile reg:2 lane:{self.lanes} end=half
             {self.unrolled}
-            order {v}.tile {wide}.tile"""
+            order {outer} {v}.tile {wide}.tile
+            stage {name} at {v}.tile order {v}.reg {wide}.tile {wide}.reg {v}.lane as turned"""
 
-    def _turned(self, v: str) -> str:
-        return self._batch(v) if self._copied(v) else self._rows_of_result(v)
-
-    def _rows_of_result(self, v: str) -> str:
-        """A long row of the result is turned at once."""
-        near, name = self._near(v), self.nest.result.buffer
-        *outer, tall = (x for x in self.nest.names if x != v and x not in near)
-        wide = near[0]
+    def _rows_of_result(self, v: str, near: tuple[str, ...], others: list[str]) -> str:
+        """Other rows are in registers; long rows of the result are turned at once."""
+        (*outer, tall), wide, name = others, near[0], self.nest.result.buffer
         dims = f"{tall}.reg {wide}.tile {v}.lane"
         return f"""
             {f"merge {' '.join(near)}" if len(near) > 1 else ""}
@@ -88,12 +87,11 @@ class Lanes(Struct, frozen=True):
             stage {name} at {v}.tile order {dims} as turned"""
 
     def _near(self, v: str) -> tuple[str, ...]:
-        """Columns with loops right around them, along all of which the result runs on; one other
-        loop is left."""
+        """Columns with loops right around them, along all of which the result runs on."""
         nest, a = self.nest, self.nest.result
         b, first = nest.buffers[a.buffer], nest.names.index(self.c.columns)
         last = first
-        while first and nest.names[first - 1] != v and last - first + 3 < len(nest.names):
+        while first and nest.names[first - 1] != v:
             x, y = nest.band[first - 1 : first + 1]
             if not runs_on(b, a.subscripts, x.variable, y.variable, extent(y)):
                 break

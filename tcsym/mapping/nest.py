@@ -176,12 +176,15 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
 
 
 def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:
-    """The `n` elements that `inner` moves along are followed by those of the next `outer`. Those of
-    several dimensions of a temporary are not: it may be laid out otherwise in the end."""
+    """The `n` elements that `inner` moves along are followed by those of the next `outer`."""
     far, near = stride(b, at, outer), stride(b, at, inner)
-    if far is None or near is None or far != near * n:
-        return False
-    moved = [s for s in at if {outer, inner} & s.variables()]
+    return far is not None and near is not None and far == near * n and lie(b, at, outer, inner)
+
+
+def lie(b: Buffer, at: tuple[Index, ...], *variables: str) -> bool:
+    """What these move is where strides tell. Several dimensions of a temporary are not: it may be
+    laid out otherwise in the end."""
+    moved = [s for s in at if {*variables} & s.variables()]
     return b.space == "argument" or len(moved) < 2
 
 

@@ -50,7 +50,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
-from tcsym.mapping.nest import runs_on, stride
+from tcsym.mapping.nest import lie, stride
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import (
     Mapping_,
@@ -188,17 +188,21 @@ def _as_one(
     """Loops along which the operand and the copy run on are one: short rows make long blocks."""
     b = m.buffers[d.operand]
     first = last = next((k for k, x in enumerate(dims) if stride(b, source, x.variable) == ONE), 0)
-    while first and _go_on(m, b, source, dims[first - 1], dims[first]):
+    n, steps = extent(dims[last]), [ONE]
+    lanes = dims[-1].upper.as_int() or 1
+    while first and _go_on(m, b, source, dims[first - 1 : last + 1], n, lanes):
+        outer, inner = dims[first - 1 : first + 1]
+        steps.insert(0, n)
+        n = n * extent(outer)
+        if inner.mask is not None:  # rows of a tile: those that are there
+            n = inner.mask + var(outer.variable) * extent(inner)
         first -= 1
-    joined, n = dims[first : last + 1], ONE
+    joined = dims[first : last + 1]
     if len(joined) < 2:
         return source, dims, forms
-    steps = list[Index]()
-    for x in reversed(joined):
-        steps.insert(0, n)
-        n = n * extent(x)
-    start = {x.variable: ZERO for x in joined} | {joined[-1].variable: var(joined[0].variable)}
-    one = replace(joined[0], upper=n)
+    name = f"{joined[0].variable}.row"
+    start = {x.variable: ZERO for x in joined} | {joined[-1].variable: var(name)}
+    one = replace(joined[0], variable=name, lower=ZERO, upper=n)
 
     def place(at: Places) -> Places:
         inside = zip(at[first : last + 1], steps, strict=True)
@@ -209,10 +213,18 @@ def _as_one(
     return whole, [*dims[:first], one, *dims[last + 1 :]], {**moved, whole: moved[source]}
 
 
-def _go_on(m: Mapping_, b: Buffer, source: Places, x: Loop, y: Loop) -> bool:
-    plain = all(z.kind == "serial" and z.lower == ZERO for z in (x, y))
-    sizes = (_range(x) | _range(y)) <= m.sizes
-    return plain and sizes and runs_on(b, source, x.variable, y.variable, extent(y))
+def _go_on(
+    m: Mapping_, b: Buffer, source: Places, loops: Sequence[Loop], n: Index, lanes: int
+) -> bool:
+    """What the first of the loops moves along goes on behind the `n` elements of the others. Rows
+    of a ragged tile are made all: the copy has these, if they are a part of a block."""
+    x, y, *more = loops
+    is_tile = y.kind == "unrolled" and not more and lanes % (extent(y).as_int() or 1) == 0
+    if x.kind != "serial" or not (y.kind == "serial" or is_tile):
+        return False
+    known = all(z.lower == ZERO and _range(z) <= m.sizes for z in (x, y))
+    goes_on = stride(b, source, x.variable) == n
+    return known and goes_on and lie(b, source, *(z.variable for z in loops))
 
 
 def _alike(x: Loop, y: Loop) -> bool:
