@@ -50,7 +50,7 @@ def map_nest(
 
     Contract: the last has no condition. Raises `Refused` where one cannot be carried out.
     """
-    return _in_place(kernel, nest, _trees(kernel, nest, versions, machine, names), names)
+    return _in_place(kernel, nest, _trees(nest, versions, machine, names), names)
 
 
 def map_nest_by_cost(
@@ -60,13 +60,16 @@ def map_nest_by_cost(
     machine: Machine,
     names: Names,
     has_all: bool = False,
+    are_proposed: bool = False,
 ) -> tuple[Kernel, Sequence[Version]]:
     """The same with those versions that are worth making, or has_all; the cost chooses among them
-    at the sizes of a call. And these, with conditions on what is chosen."""
+    at the sizes of a call. And these, with conditions on what is chosen. are_proposed: what is not
+    legal is no version, if there is another."""
     if len(versions) == 1 and versions[0].needs == TRUE:
         only = [replace(versions[0], when=TRUE)]
         return map_nest(kernel, nest, only, machine, names), only
-    trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
+    trees, costs = _trees(nest, versions, machine, names, are_proposed), list[int]()
+    versions = [t.version for t in trees]
     moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
     counting = Counting(kernel, machine, frozenset[str]().union(*moves))
     for t in trees:
@@ -103,14 +106,26 @@ def _in_place(kernel: Kernel, nest: Nest, trees: Sequence[Tree], names: Names) -
 
 
 def _trees(
-    kernel: Kernel, nest: Nest, versions: Sequence[Version], machine: Machine, names: Names
+    nest: Nest,
+    versions: Sequence[Version],
+    machine: Machine,
+    names: Names,
+    are_proposed: bool = False,
 ) -> list[Tree]:
-    found = list[Tree]()
+    found, refused = list[Tree](), Refused("no plan")
     for v in versions:
-        made = _mapped(nest.with_sizes(v.facts), v, machine)
+        try:
+            made = _mapped(nest.with_sizes(v.facts), v, machine)
+        except Refused as reason:
+            if not are_proposed:
+                raise
+            refused = reason
+            continue
         close = Close(names, made.buffers)
         node = close(made.node, {}, {})
         found.append(Tree(v, node, tuple(close.made)))
+    if not found:
+        raise refused
     return found
 
 

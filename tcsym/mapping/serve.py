@@ -52,7 +52,7 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
         nest = _nest(kernel, loop)
         found = list(versions_of(given, nest))
         if given.by_cost:
-            return _chosen(kernel, nest, setting, found, has_all=True)
+            return _chosen(kernel, nest, setting, found, is_given=True)
         reached = _reached(kernel, found)
         mapped = map_nest(kernel, nest, reached, setting.machine, setting.names)
         return _recorded(mapped, nest, setting, reached)
@@ -83,11 +83,12 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
 
 
 def _chosen(
-    kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version], has_all: bool = False
+    kernel: Kernel, nest: Nest, setting: Setting, found: Sequence[Version], is_given: bool = False
 ) -> Kernel:
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
-    has_all = has_all or setting.tells_all
-    kernel, kept = map_nest_by_cost(kernel, nest, able, setting.machine, setting.names, has_all)
+    has_all = is_given or setting.tells_all
+    machine, names = setting.machine, setting.names
+    kernel, kept = map_nest_by_cost(kernel, nest, able, machine, names, has_all, not is_given)
     return _recorded(kernel, nest, setting, kept)
 
 
