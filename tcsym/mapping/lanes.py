@@ -17,6 +17,7 @@ from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.nest import Access, Nest, runs_on
 
 FEW = 4  # rows or columns in registers
+LINE = 16  # lanes that make good use of lines of caches
 PANEL = 64  # elements of a row of the result that are turned at a time
 
 
@@ -76,12 +77,14 @@ class Lanes(Struct, frozen=True):
     def _rows_of_result(self, v: str, near: tuple[str, ...], others: list[str]) -> str:
         """Other rows are in registers; long rows of the result are turned at once."""
         (*outer, tall), wide, name = others, near[0], self.nest.result.buffer
-        dims = f"{tall}.reg {wide}.tile {v}.lane"
+        vectors = max(1, LINE // self.lanes)
+        parts = (f"reg:{vectors}", f"{v}.reg") if vectors > 1 else ("", "")
+        dims = f"{tall}.reg {parts[1]} {wide}.tile {v}.lane"
         return f"""
             {f"merge {' '.join(near)}" if len(near) > 1 else ""}
             split {tall} tile reg:{FEW} end=half
             split {wide} panel tile:{PANEL}
-            split {v} tile lane:{self.lanes} end=half
+            split {v} tile {parts[0]} lane:{self.lanes} end=half
             {self.unrolled}
             order {" ".join(outer)} {tall}.tile {wide}.panel {v}.tile {wide}.tile
             stage {name} at {v}.tile order {dims} as turned"""
@@ -107,10 +110,8 @@ class Lanes(Struct, frozen=True):
         outer = [x for x in others if all(nest.moves(a, x) for a in copied)]
         inner = [*(x for x in others if x not in outer), wide]
         sums = [x.variable for s in self.c.sums for x in s.loops]
-        copies = [
-            f"stage {a.buffer} at {v}.tile order {self._inside(a, [*inner, *sums])} {v}.lane as turned"
-            for a in (*copied, nest.result)
-        ]
+        turned = ((a, self._inside(a, [*inner, *sums])) for a in (*copied, nest.result))
+        copies = [f"stage {a.buffer} at {v}.tile order {x} {v}.lane as turned" for a, x in turned]
         return f"""
             split {v} tile lane:{self.lanes}
             order {" ".join(outer)} {v}.tile {" ".join(inner)}

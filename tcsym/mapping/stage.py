@@ -159,7 +159,7 @@ def _accesses(at: Loop, d: Stage) -> tuple[Places, list[Loop], dict[Places, Plac
     whole = [u for u in uses if set(d.order) <= {x.variable for x in u[1]}]
     if not whole:
         raise Refused(f"{d.operand} is not used inside of {d.at} in all of {' '.join(d.order)}")
-    source, inside = whole[0]
+    source, inside = max(whole, key=lambda u: len(variables_of(u[0]) & {*d.order}))
     dims = [x for v in d.order for x in inside if x.variable == v]
     return source, dims, {s: _form(source, dims, s, around, d) for s, around in uses}
 
@@ -194,9 +194,10 @@ def _as_one(
         outer, inner = dims[first - 1 : first + 1]
         steps.insert(0, n)
         n = n * extent(outer)
+        first -= 1
         if inner.mask is not None:  # rows of a tile: those that are there
             n = inner.mask + var(outer.variable) * extent(inner)
-        first -= 1
+            break
     joined = dims[first : last + 1]
     if len(joined) < 2:
         return source, dims, forms
