@@ -24,7 +24,7 @@ from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
 
 FEW = 4  # rows or columns that are no tile
-CHAINS = 8  # sums at once, as each addition waits for the one before it
+DOTS = 3  # rows and columns at once, whose sums wait for no addition before them
 
 
 class Contractions(Struct, frozen=True):
@@ -62,8 +62,7 @@ class Contractions(Struct, frozen=True):
     def _matrices(self) -> Iterator[Proposal]:
         tile = self.machine.tile
         if self.along_wide or self.along_tall:
-            jam = max(1, self.machine.vector_registers // (2 * FEW))
-            yield "dots", TRUE, self.dots(FEW, jam)
+            yield "dots", TRUE, self.dots(DOTS, DOTS)
         for name, text in Lanes(self.nest, self.c, self.lanes, self.unrolled).texts():
             yield name, TRUE, text
         if self.streamed:
@@ -157,7 +156,7 @@ class Contractions(Struct, frozen=True):
         """Register tiles over operands where they lie."""
         wide, rows = self.c.columns, self.rows
         left = (self.machine.vector_registers - FEW) // max(1, height)
-        vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
+        vectors = min(FEW, max(self.machine.tile.vectors, left))
         tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
         order = (*self.outer, *tiles)
         return f"""
@@ -169,12 +168,11 @@ class Contractions(Struct, frozen=True):
     def dots(self, height: int, columns: int) -> str:
         """Products along the sum, whose terms are lanes; those of a panel of columns stay near."""
         wide, rows = self.c.columns, self.rows
-        vectors = max(1, CHAINS // (max(1, height) * columns))
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
-            k, reg = x.loops[-1].variable, f"reg:{vectors}" if vectors > 1 else ""
-            sums.append(f"split {k} tile {reg} lane:{self.lanes} end=peel; combine {k}")
-            inside = f"{k}.tile {f'{k}.reg' if reg else ''} {k}.lane"
+            k = x.loops[-1].variable
+            sums.append(f"split {k} tile lane:{self.lanes} end=peel; combine {k}")
+            inside = f"{k}.tile {k}.lane"
             copies += self._along(
                 x, x.wide, f"at {wide}.panel order {wide}.tile {wide}.reg", inside
             )
