@@ -185,7 +185,7 @@ def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) 
         assert x.mask is not None
         left, all_ = eliminate(x.mask, around, True), halved.upper.as_int() or 1
         assert left is not None
-        for n in sorted({all_ // 2, 1} - {0, all_}, reverse=True):
+        for n in {all_ // 2} - {0}:
             most = x.upper * n if around else index(n)
             out = Branch(ge(most, left), _fewer(ragged, halved.variable, n), out)
     return out
