@@ -18,6 +18,7 @@ from tcsym.index.expr import (
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum, packs
 from tcsym.mapping.nest import Access, Nest
+from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
@@ -57,6 +58,7 @@ class Contractions(Struct, frozen=True):
         if self.along_wide:
             yield "dots", TRUE, self.dots(0, FEW)
         yield "in place", TRUE, self.in_place(0)
+        yield from self._in_parts("in place", self.in_place(0))
 
     def _matrices(self) -> Iterator[Proposal]:
         tile, across = self.machine.tile, self._across
@@ -67,7 +69,15 @@ class Contractions(Struct, frozen=True):
             yield f"{across} in lanes", TRUE, self.across(across)
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        yield "panels", TRUE, self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
+            yield from self._in_parts("rows in place", self.in_place(FEW))
+        panels = self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
+        yield from self._in_parts("panels", panels)
+        yield "panels", TRUE, panels
+
+    def _in_parts(self, name: str, text: str) -> Iterator[Proposal]:
+        parts = in_parts(self.nest, self.c, text, self.lanes)
+        if parts is not None:
+            yield f"{name}, sums in parts", TRUE, parts
 
     # ---- how operands lie
 
