@@ -69,7 +69,6 @@ class Contractions(Struct, frozen=True):
             yield f"{across} in lanes", TRUE, self.across(across)
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-            yield from self._in_parts("rows in place", self.in_place(FEW))
         panels = self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
         yield from self._in_parts("panels", panels)
         yield "panels", TRUE, panels
