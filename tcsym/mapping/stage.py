@@ -51,6 +51,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
+from tcsym.mapping.pack import first_read, is_pack, packs_of
 from tcsym.mapping.plan import Refused, Stage
 from tcsym.mapping.tree import (
     Mapping_,
@@ -68,10 +69,10 @@ Places = tuple[Index, ...]
 
 def stage(m: Mapping_, d: Stage) -> Mapping_:
     at = found(m.node, d.at)
-    source, dims, forms = _accesses(at, d)
+    value, own = _held(m, at, d), m.buffers[d.operand].dtype
+    source, dims, forms = _accesses(at, d, value)
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
-    value, own = _held(m, at, d), m.buffers[d.operand].dtype
     copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers), value)
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
     if d.as_ == "turned":
@@ -151,9 +152,15 @@ def _uses(x: Node, d: Stage) -> bool:
     return any(b == d.operand for b, *_ in accessed(x))
 
 
-def _accesses(at: Loop, d: Stage) -> tuple[Places, list[Loop], dict[Places, Places]]:
-    """An access in all loops of the order, those loops, and where in the copy each access is."""
+def _accesses(
+    at: Loop, d: Stage, value: Value | None
+) -> tuple[Places, list[Loop], dict[Places, Places]]:
+    """An access in all loops of the order, those loops, and where in the copy each access is.
+    Elements that are packed together have one place; those beside packs stay where they are."""
     uses = [(s, around) for b, s, _, around in accessed(at.body) if b == d.operand]
+    if value is not None and is_pack(value):
+        first = first_read(value, d.operand).subscripts
+        uses = [u for u in uses if u[0] == first]
     whole = [u for u in uses if set(d.order) <= {x.variable for x in u[1]}]
     if not whole:
         raise Refused(f"{d.operand} is not used inside of {d.at} in all of {' '.join(d.order)}")
@@ -213,11 +220,14 @@ def _held(m: Mapping_, at: Loop, d: Stage) -> Value | None:
     """The largest value that is computed of the operand and moves as it does; None if it is just
     what is read, or not the same for all that reads it."""
     nodes = [x for x, _ in walk(at.body) if isinstance(x, Store | Update)]
+    packs = list(dict.fromkeys(v for x in nodes for v in packs_of(x.value, d.operand)))
     read_by = [x for x in nodes if any(_reads(v, d) for v in subvalues(x.value))]
-    if d.as_ == "turned" or len(read_by) != 1:
+    if d.as_ == "turned" or (len(read_by) != 1 and len(packs) != 1):
         return None
     changed = {x.buffer for x in nodes}
     loops = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
+    if len(packs) == 1:
+        return None if {r.tensor for r in loads(packs[0])} & changed else packs[0]
     found = largest_part(read_by[0].value, d.operand, loops)
     if isinstance(found, Read) or any(r.tensor in changed for r in loads(found)):
         return None
