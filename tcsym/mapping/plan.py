@@ -43,8 +43,8 @@ class Split(Struct, frozen=True):
     """A loop becomes one for each part, from outside in; the first has no size of its own.
 
     `reg` is unrolled, `lane` a vector, any other a loop that counts what is inside of it. The last
-    part `pack` are terms of a sum that one instruction adds (`pack`). The only part `unroll` repeats
-    the body of the loop as it is. end: what becomes of the ragged last tile.
+    part `pack` are terms of a sum that one instruction adds (`pack`). The only part `unroll`
+    repeats the body of the loop as it is. end: what becomes of the ragged last tile.
     """
 
     axis: str

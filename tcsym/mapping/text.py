@@ -69,6 +69,12 @@ class GivenNest(Struct, frozen=True):
     versions: tuple[Given, ...]
     by_cost: bool = False
 
+    @property
+    def packs(self) -> bool:
+        """Terms of short numbers, in some version."""
+        splits = (d for v in self.versions for d in v.plan if isinstance(d, Split))
+        return any(name == "pack" for d in splits for name, _ in d.parts)
+
 
 def parse(text: str) -> Plan:
     """The plan of a nest that has but one. Errors: OptionError."""
