@@ -27,6 +27,19 @@ def term_of(x: Update, sums: frozenset[str], machine: Machine) -> DotTerm | None
     return next((t for t in terms if t is not None and not t.owed), None)
 
 
+def steps_at_once(x: Update, loops: tuple[Loop, ...], machine: Machine) -> int:
+    """Terms of a sum in these loops that one instruction adds."""
+    term = term_of(x, frozenset(y.variable for y in loops), machine)
+    return 1 if term is None else term.steps
+
+
+def is_run(x: Update, operand: str, machine: Machine) -> bool:
+    """What is packed of the operand is what lies in memory, if that is along the terms."""
+    term = term_of(x, frozenset(), machine)
+    sides = () if term is None else (term.left, term.right)
+    return any(isinstance(v, Read) and v.tensor == operand for v in sides)
+
+
 def packed(m: Mapping_, axis: str, steps: int) -> Mapping_:
     """The loop counts packs of so many terms, and another one what is left."""
     loop = found(m.node, axis)

@@ -53,7 +53,7 @@ def _term(nest: Nest, c: Contraction, s: Sum, have: frozenset[str]) -> DotTerm |
     sums = frozenset(x.variable for x in s.loops)
     ends = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in s.loops))
     for functions in (have, have - {BYTES}):
-        term = dot_term(s.update, c.rows, sums, functions)
+        term = dot_term(s.update, c.columns, sums, functions)
         if term is None or not term.owed or ends - nest.sizes:
             return None
         if all(_can_sum(nest, x.value) for x in term.owed if x.value is not None):
