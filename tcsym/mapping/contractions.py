@@ -197,14 +197,22 @@ class Contractions(Struct, frozen=True):
         wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
         left = (self.machine.vector_registers - FEW) // max(1, height)
         vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
-        tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
-        order = (*self.outer, *tiles)
+        tiles = (*(f"{v}.tile" for v in rows), f"{wide}.tile")
+        end = "half" if self._has_masks else "peel"
+        order = (*self.outer, *(tiles if end == "peel" else reversed(tiles)))
         return f"""
             {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
-            split {wide} tile reg:{vectors} lane:{self.lanes} end=half
+            split {wide} tile reg:{vectors} lane:{self.lanes} end={end}
             {self.unrolled}
             order {" ".join(order)}"""
+
+    @property
+    def _has_masks(self) -> bool:
+        """Loads of lanes that are there only are instructions."""
+        reads = (a.buffer for x in self.c.sums for a in (*x.wide, *x.tall))
+        bits = min(self.nest.buffers[b].dtype.bits for b in reads)
+        return self.machine.has_masks or bits >= 32
 
     def across(self, v: str) -> str:
         """The loop in lanes, as columns are too few for these; they and rows are in registers."""

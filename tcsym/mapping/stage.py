@@ -49,6 +49,7 @@ from tcsym.ir.loops import (
     block,
     value_dtype,
 )
+from tcsym.ir.packed import elements_of
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
 from tcsym.mapping.pack import first_read, is_pack, packs_of
@@ -318,7 +319,7 @@ class _Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        fits = stride(b, self.source, x.variable) == ONE
+        fits = stride(b, self.source, x.variable) == elements_of(self.value)
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:
