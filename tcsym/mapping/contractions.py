@@ -67,7 +67,11 @@ class Contractions(Struct, frozen=True):
             yield f"{across} in lanes", TRUE, self.across(across)
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        yield "panels", TRUE, self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
+        height = max(1, tile.rows // len(self.c.sums))
+        if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
+            yield "panels, made once", TRUE, self.panels(height, tile.vectors, once=True)
+        else:
+            yield "panels", TRUE, self.panels(height, tile.vectors)
 
     # ---- how operands lie
 
@@ -145,14 +149,15 @@ class Contractions(Struct, frozen=True):
                 return f"split {x.variable} unroll:{n}"
         return ""
 
-    def panels(self, rows: int, vectors: int) -> str:
-        """Register tiles over panels that fit half of the second cache."""
+    def panels(self, rows: int, vectors: int, once: bool = False) -> str:
+        """Register tiles over panels that fit half of the second cache. once: of all columns."""
         wide, tall = (x[0] for x in self.c.merged)
         tiles = maximum(8, self._fitting(vectors * self.lanes))
         operands = [(a, x) for x in self.c.sums for a in x.wide]
         moves = [any(self.nest.moves(a, v) for a, _ in operands) for v in self.outer]
         moved, still = ([v for v, x in zip(self.outer, moves) if x is y] for y in (True, False))
-        staged = {a.buffer: self._staged(a, x, f"{wide}.panel") for a, x in reversed(operands)}
+        at = "once" if once else f"at {wide}.panel"
+        staged = {a.buffer: self._staged(a, x, at) for a, x in reversed(operands)}
         return f"""
             {self.merges}
             split {tall} tile reg:{rows} end=half
@@ -173,8 +178,11 @@ class Contractions(Struct, frozen=True):
         turned = not self._steps(a, self.c.columns) and len(wide) == 1
         turned = turned and self._steps(a, x.loops[-1].variable) and not x.is_computed(a)
         dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
+        if at == "once":
+            around = " ".join(v for v in self.outer if self.nest.moves(a, v))
+            dims = f"{around} {wide[0]}.panel {dims}"
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
-        return f"stage {a.buffer} at {at} order {dims} {as_}"
+        return f"stage {a.buffer} {at} order {dims} {as_}"
 
     def _evaluated(self, at: str) -> Iterator[str]:
         """Operands of rows that are computed, once for all columns."""

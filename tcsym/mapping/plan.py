@@ -75,13 +75,14 @@ class Combine(Struct, frozen=True):
 
 
 class Stage(Struct, frozen=True):
-    """What reads of the operand need inside the loop `at` is copied at its start.
+    """What reads of the operand need inside the loop `at` is copied at its start; without one, all
+    that the nest needs is copied once, in front of it.
 
     order: the copy's dimensions, a loop each. turned: by blocks transposed in registers.
     """
 
     operand: str
-    at: str
+    at: str | None
     order: tuple[str, ...]
     as_: As = "plain"
 
@@ -146,7 +147,8 @@ def directive_text(d: Directive) -> str:
             return f"combine {axis} at {at}"
         case Stage(operand, at, order, as_):
             turned = ["as", as_] if as_ != "plain" else []
-            return " ".join(("stage", operand, "at", at, "order", *order, *turned))
+            where = ("once",) if at is None else ("at", at)
+            return " ".join(("stage", operand, *where, "order", *order, *turned))
 
 
 def with_sizes(plan: Plan, change: Callable[[Index], Index]) -> Plan:

@@ -75,7 +75,8 @@ def _nest(kernel: Kernel, loop: str) -> Nest:
         # panels of other nests may be filled in front of what the tree writes in them
         raise Refused(f"it runs inside of {', '.join(ordered)}, in order")
     buffers, around = {b.name: b for b in kernel.buffers}, frozenset(x.variable for x in loops)
-    return analyse(top, buffers, frozenset(kernel.sizes), around)
+    nest = analyse(top, buffers, frozenset(kernel.sizes), around)
+    return replace(nest, constants=frozenset(kernel.constants))
 
 
 def _known(kernel: Kernel, nest: Nest) -> Nest:
@@ -86,7 +87,7 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     nest = _nest(kernel, loop)
     if not setting.options.mapping and family(nest) not in SWITCHED:
         raise Refused
-    reason = _reason(nest, kernel, setting.options)
+    reason = _reason(setting.options)
     if reason:
         raise Refused(reason)
     kernel, sums = with_signs(kernel, nest, setting.machine, setting.names)
@@ -117,16 +118,13 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
     return kernel
 
 
-def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
+def _reason(options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
     changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
     if not options.plan_name:
         changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"
-    constant = set(kernel.constants) & {a.buffer for s in nest.statements for a in s.accesses}
-    if constant:
-        return f"{', '.join(sorted(constant))} may be laid out once for all calls"
     return ""
 
 

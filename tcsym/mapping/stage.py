@@ -69,7 +69,7 @@ Places = tuple[Index, ...]
 
 
 def stage(m: Mapping_, d: Stage) -> Mapping_:
-    at = found(m.node, d.at)
+    at = Loop("the nest", ZERO, ONE, m.node) if d.at is None else found(m.node, d.at)
     value, own = _held(m, at, d), m.buffers[d.operand].dtype
     source, dims, forms = _accesses(at, d, value)
     _check(at, d, source, dims)
@@ -93,11 +93,15 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         else map_node(at.body, None, of_copy)
     )
     written = _is_written(at, d)
+    if written and d.at is None:
+        raise Refused(f"{d.operand} is written: it has no copy for all of the nest")
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
     if all(x.kind == "serial" for x in dims):
         body, m = as_row(body, m, copy.name)
     body = allocated(copy.name, body)
+    if d.at is None:
+        return replace(m, node=body, ends=ends, once=(d.operand, *m.once))
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
 
@@ -142,10 +146,10 @@ def _is_written(at: Loop, d: Stage) -> bool:
     """Whether it is; `Refused` if what is written was needed before."""
     written = [w for b, _, w, _ in accessed(at.body) if b == d.operand]
     if any(written) and not written[0]:
-        raise Refused(f"{d.operand} is read before it is written inside of {d.at}")
+        raise Refused(f"{d.operand} is read before it is written inside of {at.variable}")
     first = next(x for x, _ in walk(at.body) if isinstance(x, Store | Update) and _uses(x, d))
     if any(written) and not isinstance(first, Store):
-        raise Refused(f"{d.operand} is added to inside of {d.at}")
+        raise Refused(f"{d.operand} is added to inside of {at.variable}")
     return any(written)
 
 
@@ -164,7 +168,9 @@ def _accesses(
         uses = [u for u in uses if u[0] == first]
     whole = [u for u in uses if set(d.order) <= {x.variable for x in u[1]}]
     if not whole:
-        raise Refused(f"{d.operand} is not used inside of {d.at} in all of {' '.join(d.order)}")
+        raise Refused(
+            f"{d.operand} is not used inside of {at.variable} in all of {' '.join(d.order)}"
+        )
     source, inside = whole[0]
     dims = [x for v in d.order for x in inside if x.variable == v]
     return source, dims, {s: _form(source, dims, s, around, d) for s, around in uses}
@@ -185,7 +191,7 @@ def _form(
         names[x.variable] = var(wanted[0].variable)
     if tuple(substitute(s, names) for s in source) != other:
         raise Refused(f"{d.operand} is used at other places, too")
-    return tuple(names[x.variable] - x.lower for x in dims)
+    return tuple(names[x.variable] - substitute(x.lower, names) for x in dims)
 
 
 def _alike(x: Loop, y: Loop) -> bool:
@@ -204,9 +210,11 @@ def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
     missing = moving & inside - set(d.order)
     if missing:
         raise Refused(f"{', '.join(sorted(missing))} moves {d.operand}, too")
+    known = set[str]()
     for x in dims:
-        if x.variable in moving and _range(x) & inside:
+        if x.variable in moving and _range(x) & inside - known:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
+        known.add(x.variable)
 
 
 def _most(m: Mapping_, x: Loop) -> Index:
