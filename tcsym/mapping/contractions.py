@@ -19,7 +19,7 @@ from tcsym.index.expr import (
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.nest import Access, Nest
-from tcsym.mapping.pack import is_run, steps_at_once
+from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
@@ -67,11 +67,19 @@ class Contractions(Struct, frozen=True):
             yield f"{across} in lanes", TRUE, self.across(across)
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        height = max(1, tile.rows // len(self.c.sums))
+        height = max(1, self._rows_of_tile // len(self.c.sums))
         if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
             yield "panels, made once", TRUE, self.panels(height, tile.vectors, once=True)
         else:
             yield "panels", TRUE, self.panels(height, tile.vectors)
+
+    @property
+    def _rows_of_tile(self) -> int:
+        """Fewer where products are added by another instruction, and all of a step are in flight."""
+        tile = self.machine.tile
+        apart = any(adds_apart(x.update, self.machine) for x in self.c.sums)
+        few = self.machine.vector_registers * 3 // (8 * tile.vectors)
+        return min(tile.rows, few) if apart else tile.rows
 
     # ---- how operands lie
 

@@ -12,7 +12,7 @@ from tcsym.frontend.program import Call, Expr, Read
 from tcsym.index.expr import ZERO, floordiv, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Node, Store, Update, Value, block
-from tcsym.ir.packed import BYTES, PACK, available, dot, pack
+from tcsym.ir.packed import BYTES, PACK, SHORT, available, dot, pack
 from tcsym.ir.traverse import loads, map_node, substitute_node, substitute_value, subvalues, walk
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, found, replaced, variables_of
@@ -31,6 +31,12 @@ def steps_at_once(x: Update, loops: tuple[Loop, ...], machine: Machine) -> int:
     """Terms of a sum in these loops that one instruction adds."""
     term = term_of(x, frozenset(y.variable for y in loops), machine)
     return 1 if term is None else term.steps
+
+
+def adds_apart(x: Update, machine: Machine) -> bool:
+    """Another instruction than makes a product of packs adds it to the sum, on many processors."""
+    term = term_of(x, frozenset(), machine)
+    return term is not None and term.function == SHORT
 
 
 def is_run(x: Update, operand: str, machine: Machine) -> bool:

@@ -327,7 +327,7 @@ class _Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        fits = stride(b, self.source, x.variable) == elements_of(self.value)
+        fits = stride(b, self.source, x.variable) == index(elements_of(self.value))
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:
