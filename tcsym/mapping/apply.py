@@ -45,9 +45,9 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
 
 
 def split(m: Mapping_, d: Split) -> Mapping_:
-    part, size = d.parts[-1]
-    if part == "pack":
-        m = packed(m, d.axis, _number(size, part))
+    last, terms = d.parts[-1]
+    if last == "pack":
+        m = packed(m, d.axis, _number(terms, last))
         d = replace(d, parts=d.parts[:-1])
     loop = found(m.node, d.axis)
     names = [p for p, _ in d.parts]

@@ -75,7 +75,7 @@ class Contractions(Struct, frozen=True):
 
     @property
     def _rows_of_tile(self) -> int:
-        """Fewer where products are added by another instruction, and all of a step are in flight."""
+        """Fewer where another instruction adds products: all of a step are in flight."""
         tile = self.machine.tile
         apart = any(adds_apart(x.update, self.machine) for x in self.c.sums)
         few = self.machine.vector_registers * 3 // (8 * tile.vectors)

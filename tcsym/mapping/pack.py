@@ -14,9 +14,9 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Node, Store, Update, Value, block
 from tcsym.ir.packed import BYTES, PACK, SHORT, available, dot, pack
 from tcsym.ir.traverse import loads, map_node, substitute_node, substitute_value, subvalues, walk
+from tcsym.mapping.dot_terms import DotTerm, dot_term
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, found, replaced, variables_of
-from tcsym.schedule.analysis.dot_terms import DotTerm, dot_term
 from tcsym.target.machine import Machine
 
 
@@ -60,9 +60,9 @@ def packed(m: Mapping_, axis: str, steps: int) -> Mapping_:
     sums = frozenset(y.variable for y in (*around, *inside) if y.order == "reduction")
     term = term_of(x, sums, m.machine)
     if term is None:
-        raise Refused(f"no instruction adds several terms of {x.buffer}")
+        raise Refused(f"no instruction of the target adds several terms of {axis}")
     if term.steps != steps:
-        raise Refused(f"{term.steps} terms of {x.buffer} are added at once, not {steps}")
+        raise Refused(f"{term.steps} terms of {axis} are added at once, not {steps}")
     sides = (term.left, term.right)
     if not all(axis in variables_of(s for r in loads(v) for s in r.subscripts) for v in sides):
         raise Refused(f"{axis} moves one factor only")

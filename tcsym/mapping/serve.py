@@ -94,9 +94,10 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
 
 
 def _with_sums(kernel: Kernel, sums: Iterable[str], setting: Setting) -> Kernel:
-    """Nests that were put in front of one, mapped too."""
+    """Nests that were put in front of one, which no plan names, mapped too."""
+    own = replace(setting, options=replace(setting.options, plan=""))
     for x in sums:
-        kernel = serve(kernel, x, setting) or kernel
+        kernel = serve(kernel, x, own) or kernel
     return kernel
 
 

@@ -2,7 +2,7 @@
 """Sums of products of short numbers of any signs, less zero points -> as instructions add them.
 
 Bytes unsigned by signed, or 16 bits, without zero points. What the sums then owe
-(`analysis.dot_terms`) is added behind them, of sums of one factor that are made in front of the
+(`dot_terms`) is added behind them, of sums of one factor that are made in front of the
 nest.
 """
 
@@ -21,9 +21,9 @@ from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import BYTES, available
 from tcsym.ir.traverse import loads, map_node
 from tcsym.mapping.contraction import Contraction, Sum, contraction
+from tcsym.mapping.dot_terms import DotTerm, dot_term
 from tcsym.mapping.nest import Nest, places
 from tcsym.mapping.tree import variables_of
-from tcsym.schedule.analysis.dot_terms import DotTerm, dot_term
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.target.machine import Machine

@@ -70,8 +70,9 @@ Places = tuple[Index, ...]
 
 def stage(m: Mapping_, d: Stage) -> Mapping_:
     at = Loop("the nest", ZERO, ONE, m.node) if d.at is None else found(m.node, d.at)
-    value, own = _held(m, at, d), m.buffers[d.operand].dtype
+    value = _held(at, d)
     source, dims, forms = _accesses(at, d, value)
+    own = m.buffers[d.operand].dtype
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
     copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers), value)
@@ -225,7 +226,7 @@ def _most(m: Mapping_, x: Loop) -> Index:
     return n
 
 
-def _held(m: Mapping_, at: Loop, d: Stage) -> Value | None:
+def _held(at: Loop, d: Stage) -> Value | None:
     """The largest value that is computed of the operand and moves as it does; None if it is just
     what is read, or not the same for all that reads it."""
     nodes = [x for x, _ in walk(at.body) if isinstance(x, Store | Update)]
