@@ -52,7 +52,7 @@ class Statement(Struct, frozen=True):
 class Nest(Struct, frozen=True):
     """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
     around: variables of loops around the nest. shared: buffers whose elements live on when an
-    iteration of all of these is done."""
+    iteration of all of these is done. constants: those that are bound once for many calls."""
 
     top: Loop
     band: tuple[Loop, ...]
@@ -62,6 +62,7 @@ class Nest(Struct, frozen=True):
     sizes: frozenset[str]
     around: frozenset[str] = frozenset()
     shared: frozenset[str] = frozenset()
+    constants: frozenset[str] = frozenset()
 
     def with_sizes(self, facts: Mapping[str, int]) -> Nest:
         """The nest where these sizes are numbers; loops of one iteration inside are none."""
@@ -73,7 +74,8 @@ class Nest(Struct, frozen=True):
             substitute_node(self.top, values), partial(_without_single, self.top.variable)
         )
         assert isinstance(top, Loop)
-        return replace(analyse(top, buffers, self.sizes, self.around), shared=self.shared)
+        nest = analyse(top, buffers, self.sizes, self.around)
+        return replace(nest, shared=self.shared, constants=self.constants)
 
     @property
     def names(self) -> tuple[str, ...]:
