@@ -2,8 +2,8 @@
 """An operand -> a copy of what is needed of it inside of a loop, laid out as it is used there.
 
 What is read is copied at the start of the loop, what is written at its end. All accesses of the
-operand inside of the loop go to the copy, though in loops of other names; they have to be of the
-same elements.
+operand inside of the loop that are of the same elements go to the copy, though in loops of other
+names; what is written has no other ones.
 """
 
 from __future__ import annotations
@@ -90,8 +90,11 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     def of_copy(v: Value) -> Value:
         return Read(copy.name, forms[source], dtype) if v == value else v
 
+    def of_place(s: Places) -> tuple[str, Places]:
+        return (copy.name, forms[s]) if s in forms else (d.operand, s)
+
     body = (
-        redirected(at.body, {d.operand: lambda s: (copy.name, forms[s])})
+        redirected(at.body, {d.operand: of_place})
         if value is None
         else map_node(at.body, None, of_copy)
     )
@@ -164,7 +167,8 @@ def _accesses(
     at: Loop, d: Stage, value: Value | None
 ) -> tuple[Places, list[Loop], dict[Places, Places]]:
     """An access in all loops of the order, those loops, and where in the copy each access is.
-    Elements that are packed together have one place; those beside packs stay where they are."""
+    Elements that are packed together have one place; those beside packs stay where they are, as do
+    other elements of what is only read."""
     uses = [(s, around) for b, s, _, around in accessed(at.body) if b == d.operand]
     if value is not None and is_pack(value):
         first = first_read(value, d.operand).subscripts
@@ -176,13 +180,17 @@ def _accesses(
         )
     source, inside = max(whole, key=lambda u: len(variables_of(u[0]) & {*d.order}))
     dims = [x for v in d.order for x in inside if x.variable == v]
-    return source, dims, {s: _form(source, dims, s, around, d) for s, around in uses}
+    forms = {s: _form(source, dims, s, around) for s, around in uses}
+    if None in forms.values() and any(w for b, _, w, _ in accessed(at.body) if b == d.operand):
+        raise Refused(f"{d.operand} is used at other places, too")
+    return source, dims, {s: form for s, form in forms.items() if form is not None}
 
 
 def _form(
-    source: Places, dims: Sequence[Loop], other: Places, around: Sequence[Loop], d: Stage
-) -> Places:
-    """Where in the copy the other access is: that of `source` in loops of other names."""
+    source: Places, dims: Sequence[Loop], other: Places, around: Sequence[Loop]
+) -> Places | None:
+    """Where in the copy the other access is: that of `source` in loops of other names. None if it
+    is of other elements."""
     names = dict[str, Index]()
     for x in dims:
         same = [y for y in around if _alike(x, y)]
@@ -190,10 +198,10 @@ def _form(
             y for y in same if _names(source, x, y) & set(other)
         ]
         if not wanted:
-            raise Refused(f"{d.operand} is used in other loops than {x.variable}, too")
+            return None
         names[x.variable] = var(wanted[0].variable)
     if tuple(substitute(s, names) for s in source) != other:
-        raise Refused(f"{d.operand} is used at other places, too")
+        return None
     return tuple(names[x.variable] - substitute(x.lower, names) for x in dims)
 
 
@@ -296,7 +304,9 @@ def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:
     """Of a value that reads the operand: the largest part that these loops move as its reads."""
     parts = [v for v in subvalues(value) if any(r.tensor == operand for r in loads(v))]
     own = [v for v in parts if isinstance(v, Read)]
-    moved = variables_of(s for v in own for s in v.subscripts)
+    moved = variables_of(own[0].subscripts)
+    if any(variables_of(v.subscripts) != moved for v in own):
+        return own[0]  # rows and columns of one tensor
 
     def moves_alike(v: Value) -> bool:
         reads = loads(v)
