@@ -66,7 +66,7 @@ def test_inner_loop_multiplies_whole_registers_and_spills_none(name: str, target
 def test_ragged_tiles_leave_registers_for_the_result_where_masks_are(name: str) -> None:
     """A copy of the tile in the frame costs more than the tile, where few terms are summed."""
     kernel = tcsym.define(TEXTS[name], target="cpu:avx512", strategy="symbolic").f
-    tile = r"^  \w+_acc\S* \w+\[\d+, \d+\] (\w+) padded private"
+    tile = r"^  \w+[._]acc[.\d]* \w+\[[\d, ]+\] (\w+) padded"
     spaces = set(re.findall(tile, kernel.explain("mapped"), re.M))
     assert "register" in spaces and "stack" not in spaces
 

@@ -11,6 +11,7 @@ import tcsym
 from tcsym.errors import OptionError
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+BEFORE = tcsym.Options(mapping="old")  # plans that are no directives
 LINE = re.compile(r" *([\d.e+]+ [num]s)  (chosen by rules|asked for|nest \d+ by [\w:]+): (.+)")
 
 
@@ -23,7 +24,7 @@ def told(kernel: tcsym.Kernel, **sizes: int) -> list[tuple[str, ...]]:
 
 
 def test_plans_are_told_by_what_they_take() -> None:
-    kernel = tcsym.define(MM, target="cpu:avx2").mm
+    kernel = tcsym.define(MM, target="cpu:avx2", options=BEFORE).mm
     (first, *others) = told(kernel, M=3, K=256, N=64)
     assert first[1] == "chosen by rules" and "fma" in first[2]
     assert len({x[1] for x in others}) == len(others) > 2
@@ -33,9 +34,9 @@ def test_plans_are_told_by_what_they_take() -> None:
 
 def test_a_plan_that_is_told_can_be_asked_for() -> None:
     sizes = {"M": 3, "K": 256, "N": 64}
-    *_, last = told(tcsym.define(MM, target="cpu:avx2").mm, **sizes)
+    *_, last = told(tcsym.define(MM, target="cpu:avx2", options=BEFORE).mm, **sizes)
     plan = last[1].rpartition(" ")[2]
-    options = tcsym.Options(nests=((0, "plan", plan),))
+    options = tcsym.Options(nests=((0, "plan", plan),), mapping="old")
     first, *_ = told(tcsym.define(MM, target="cpu:avx2", options=options).mm, **sizes)
     assert first[:2] == (last[0], "asked for")
 

@@ -60,7 +60,8 @@ def test_sizes_are_moved_into_the_context() -> None:
 def test_candidates_are_compiled_for_the_context() -> None:
     """Such code has fewer masks and tails; both it and its rivals are measured and right."""
     dense = Dense(CONTEXT)
-    code = [len(make(PROGRAM, TARGET, Options()).object_code) for make in (dense, Dense())]
+    one = Options(plan="m: split m tile reg:4; split n tile lane:8; order m.tile n.tile")
+    code = [len(make(PROGRAM, TARGET, one).object_code) for make in (dense, Dense())]
     assert code[0] < code[1]
     sizes, options = (33, 64, 48), Options(register_rows=3)
     job = Job(PROGRAM, TARGET, options, Options(), (sizes,), 1, context=CONTEXT, compile=dense)
