@@ -22,6 +22,7 @@ import numpy as np
 
 from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
+from tcsym.cost.traffic import Traffic
 from tcsym.index.expr import condition_variables
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.ir.device import not_on_a_cpu
@@ -42,6 +43,7 @@ from tcsym.ir.loops import (
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
+_CALL, _AWAITED = counts(call=1), counts(awaited=1)
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 
@@ -71,7 +73,7 @@ def _at(
     known = {v: writer.constant(0) for v in kernel.launched}
     known |= {THREADS: writer.constant(1)} | writer.variables
     walker = Walk(kernel, machine, writer, weigh)
-    total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
+    total = walker.of_call(kernel.body, known)
     n = len(next(iter(sizes.values()))) if sizes else 1
     return np.broadcast_to(writer.columns[total], (n, width)).copy()
 
@@ -89,6 +91,7 @@ class Walk:
     """Of one kernel. What equal parts for its variables make of a node is written once."""
 
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
+        self.kernel, self.machine = kernel, machine
         self.machinery = Machinery.of(kernel, machine)
         self.writer, self.weigh = writer, weigh
         self.leaves: dict[tuple[object, ...], Leaf] = {}
@@ -98,6 +101,13 @@ class Walk:
         self.known: dict[tuple[object, ...], int | Leaf] = {}
         self.together: dict[tuple[int, ...], Leaf] = {}
         self.costs: dict[tuple[int, float], tuple[Leaf, int]] = {}
+
+    def of_call(self, n: Node, known: Mapping[str, int]) -> int:
+        """With what it takes to call, and to wait for memory."""
+        w = self.writer
+        lines = Traffic(self.kernel, self.machine, w).awaited(n, known)
+        waits = w.multiply(lines, self.weighed(_AWAITED))
+        return w.add(w.add(self.walked(n, known), self.weighed(_CALL)), waits)
 
     def walked(self, n: Node, known: Mapping[str, int]) -> int:
         return self.closed(self.node(n, Written(self.writer, known), None, ()))
