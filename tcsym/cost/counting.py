@@ -23,7 +23,7 @@ import numpy as np
 from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
 from tcsym.cost.traffic import Traffic
-from tcsym.index.expr import condition_variables
+from tcsym.index.expr import all_of, condition_variables, ge
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
@@ -117,6 +117,8 @@ class Walk:
     ) -> int | Leaf:
         """A leaf if there is no loop and nothing to choose."""
         match n:
+            case TransposeBlock() if not self.machinery.has_masks:
+                return self._clipped(n, values)
             case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
                 place = id(n), loop, tile
                 if place not in self.leaves:
@@ -130,6 +132,15 @@ class Walk:
             case Allocate(_, body):
                 return self.node(body, values, loop, tile)
         raise not_on_a_cpu(n)
+
+    def _clipped(self, n: TransposeBlock, values: Written) -> int:
+        """A block, and more if some of its rows or columns are not there."""
+        whole = self.closed(self.machinery.leaf(n, None, ()))
+        ragged = self.writer.add(whole, self.weighed(counts(masked=2 * n.height)))
+        condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
+        if not values.know(condition_variables(condition)):
+            return whole
+        return self.writer.choose(values.condition(condition), whole, ragged)
 
     def _found(
         self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
@@ -152,7 +163,7 @@ class Walk:
         """An iteration with a part of a step, or all of it where there is no loop."""
         key = id(leaf), step
         if key not in self.costs:
-            found = leaf.iteration() + counts(step=step) if step else leaf.once()
+            found = leaf.iteration(self.machinery.registers) + counts(step=step) if step else leaf.once()
             self.costs[key] = leaf, self.weighed(found)
         return self.costs[key][1]
 

@@ -9,6 +9,7 @@ around them once in front of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
@@ -76,10 +77,12 @@ class Copies(Struct, frozen=True):
     variable: str
     count: int
     are_lanes: bool
+    are_masked: bool = False
 
     @staticmethod
     def of(loop: Loop) -> Copies:
-        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
+        count, are_lanes = loop.upper.as_int() or 0, loop.kind == "vector"
+        return Copies(loop.variable, count, are_lanes, loop.mask is not None)
 
 
 def is_copied(loop: Loop) -> bool:
@@ -90,24 +93,29 @@ def is_copied(loop: Loop) -> bool:
 
 class Leaf(Struct, frozen=True):
     """Statements without a loop. inside: an iteration; before: once, in front of the loop around
-    them; chain: cycles until a sum that an iteration adds to is there for the next one."""
+    them; chain: cycles until a sum that an iteration adds to is there for the next one; held:
+    registers of sums; passing: and of what is added to them, at a time."""
 
     inside: Counts
     before: Counts
     chain: float = 0.0
+    held: float = 0.0
+    passing: float = 0.0
 
     @staticmethod
     def together(leaves: Iterable[Leaf]) -> Leaf:
         parts = (EMPTY, *leaves)
         inside = sum((x.inside for x in parts), counts())
         before = sum((x.before for x in parts), counts())
-        return Leaf(inside, before, max(x.chain for x in parts))
+        held, passing = sum(x.held for x in parts), max(x.passing for x in parts)
+        return Leaf(inside, before, max(x.chain for x in parts), held, passing)
 
-    def iteration(self) -> Counts:
-        """With the cycles of an innermost loop."""
+    def iteration(self, registers: float = math.inf) -> Counts:
+        """With the cycles of an innermost loop, and what so many registers do not hold."""
         busy = _busy_cycles(self.inside)
         waiting = max(0.0, self.chain - busy)
-        return self.inside + counts(core=max(busy, self.chain), wait=waiting)
+        spilled = max(0.0, self.held + self.passing - registers)
+        return self.inside + counts(core=max(busy, self.chain), wait=waiting, spilled=spilled)
 
     def once(self) -> Counts:
         """All of it, where there is no loop around."""
@@ -131,12 +139,15 @@ class Machinery(Struct, frozen=True):
 
     buffers: Mapping[str, Buffer]
     vector_bytes: int
+    registers: int
+    has_masks: bool
     awaited: frozenset[str]
 
     @staticmethod
     def of(kernel: Kernel, machine: Machine) -> Machinery:
         buffers = {b.name: b for b in kernel.buffers}
-        return Machinery(buffers, machine.vector_bits // 8, _awaited(kernel.body))
+        size, registers = machine.vector_bits // 8, machine.vector_registers
+        return Machinery(buffers, size, registers, machine.has_masks, _awaited(kernel.body))
 
     def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
         """Of all copies. loop: the innermost around it that is no copies."""
@@ -198,7 +209,12 @@ class _Statement(Struct, frozen=True):
         v, buffer = n.value, self.machinery.buffers[n.buffer]
         is_fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
         written = _variables(n.subscripts)
-        inside, used = _together(map(self._value, value_children(v) if is_fused else (v,)))
+        operands = value_children(v) if is_fused else (v,)
+        parts = list(map(self._value, operands))
+        inside, used = _together(parts)
+        passing = 1 + min(self._registers(x, buffer.dtype) for _, x in parts)
+        if not self.machinery.has_masks and self._is_masked(v):
+            passing += max(self._registers(x, buffer.dtype) for _, x in parts if self._lane_of(x))
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
         for stores in (False, True):
@@ -209,7 +225,9 @@ class _Statement(Struct, frozen=True):
         own = (x.count for x in self.tile if not x.are_lanes and x.variable not in written)
         through_memory = buffer.space != "register" and self.loop is not None
         chain = cycles * prod(own) + (SUM_CYCLES if through_memory else 0.0)
-        return self._leaf(inside, chain)
+        return replace(
+            self._leaf(inside, chain), held=self._registers(written, buffer.dtype), passing=passing
+        )
 
     def _value(self, v: Value) -> tuple[Counts, Variables]:
         """Its instructions and the variables on which it depends. None for what is there already,
@@ -289,13 +307,33 @@ class _Statement(Struct, frozen=True):
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == 1:
             n = self._parts(buffer.dtype, used)
-            return counts(store=n) if stores else counts(load=n)
+            is_part = not buffer.padded and not self.machinery.has_masks
+            is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
+            masked = counts(masked=n if is_part else 0)
+            return masked + (counts(store=n) if stores else counts(load=n))
         if apart == 0:
             return counts(splat=copies)
         if apart <= NEAR and not stores:
             return counts(near=apart * self._parts(buffer.dtype, used))
         lanes = copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
+
+    def _is_masked(self, v: Value) -> bool:
+        """Whether lanes of memory are left out in what it reads."""
+        masked = {x.variable for x in self.tile if x.are_lanes and x.are_masked}
+        return any(
+            masked & _variables(r.subscripts)
+            for r in loads(v)
+            if not self.machinery.buffers[r.tensor].padded
+        )
+
+    def _lane_of(self, used: Variables) -> bool:
+        return any(x.are_lanes for x in self._own(used))
+
+    def _registers(self, used: Variables, dtype: DType) -> float:
+        """That hold what depends on these variables, of all copies."""
+        n = self._parts(dtype, used) * PART_BYTES / max(1, self.machinery.vector_bytes)
+        return max(1.0, n) if self._lane_of(used) else prod(x.count for x in self._own(used))
 
     def _own(self, used: Variables) -> list[Copies]:
         return [x for x in self.tile if x.variable in used]

@@ -32,6 +32,8 @@ TERMS = (
     "across",  # a reduction of the lanes of a vector
     "stall",  # one of these that vectors wait for, of all rows of a tile at once
     "trans",  # an element of a transposed block
+    "masked",  # a vector of which some lanes are loaded or stored, without registers for masks
+    "spilled",  # a register more than there are, in an iteration of an innermost loop
     "core",  # cycles of an innermost loop: of its busiest unit, or of its chain of sums
     "wait",  # by how many of these a chain is longer than the units
     "entry",  # a loop begun
@@ -56,6 +58,8 @@ LEAST = {
     "across": 0.5,
     "stall": 0.5,
     "trans": 0.03,
+    "masked": 0.3,
+    "spilled": 0.1,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.3,
@@ -78,6 +82,8 @@ _WIDE = {  # vectors of 512 bits
     "across": 0.5,
     "stall": 0.5,
     "trans": 0.05,
+    "masked": 0.3,
+    "spilled": 0.1,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.3,
@@ -100,6 +106,8 @@ _NARROW = {
     "across": 0.5,
     "stall": 6.0,
     "trans": 0.045,
+    "masked": 0.7,
+    "spilled": 0.4,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.439,
