@@ -136,7 +136,8 @@ class Walk:
     def _clipped(self, n: TransposeBlock, values: Written) -> int:
         """A block, and more if some of its rows or columns are not there."""
         whole = self.closed(self.machinery.leaf(n, None, ()))
-        ragged = self.writer.add(whole, self.weighed(counts(masked=2 * n.height)))
+        rows = n.height if self.machinery.buffers[n.target].padded else 3 * n.height
+        ragged = self.writer.add(whole, self.weighed(counts(masked=rows / 2)))
         condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
         if not values.know(condition_variables(condition)):
             return whole

@@ -50,6 +50,7 @@ PART_BYTES = 32
 NEAR = 4  # elements between lanes that are loaded in rows
 SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
 DIVISION_CYCLES = 6.0
+MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
 _OTHER_CYCLES = 125.0  # of a function that is not named here
 _CYCLES = {
     name: cycles
@@ -212,9 +213,10 @@ class _Statement(Struct, frozen=True):
         operands = value_children(v) if is_fused else (v,)
         parts = list(map(self._value, operands))
         inside, used = _together(parts)
-        passing = 1 + min(self._registers(x, buffer.dtype) for _, x in parts)
+        passing = self._passing([x for _, x in parts], buffer.dtype)
         if not self.machinery.has_masks and self._is_masked(v):
-            passing += max(self._registers(x, buffer.dtype) for _, x in parts if self._lane_of(x))
+            lanes = (self._registers(x, buffer.dtype) for _, x in parts if self._has_lanes(x))
+            passing += MASK_REGISTERS * max(lanes)
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
         for stores in (False, True):
@@ -309,8 +311,9 @@ class _Statement(Struct, frozen=True):
             n = self._parts(buffer.dtype, used)
             is_part = not buffer.padded and not self.machinery.has_masks
             is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
-            masked = counts(masked=n if is_part else 0)
-            return masked + (counts(store=n) if stores else counts(load=n))
+            if not stores:
+                return counts(load=n)
+            return counts(store=n, masked=n if is_part else 0)
         if apart == 0:
             return counts(splat=copies)
         if apart <= NEAR and not stores:
@@ -327,13 +330,21 @@ class _Statement(Struct, frozen=True):
             if not self.machinery.buffers[r.tensor].padded
         )
 
-    def _lane_of(self, used: Variables) -> bool:
+    def _passing(self, operands: Sequence[Variables], dtype: DType) -> float:
+        """Registers of operands: of one copy of the outermost loop, and all that its copies share."""
+        outer = next((x for x in self.tile if not x.are_lanes and x.count > 1), None)
+        return sum(
+            self._registers(x, dtype) / (outer.count if outer and outer.variable in x else 1)
+            for x in operands
+        )
+
+    def _has_lanes(self, used: Variables) -> bool:
         return any(x.are_lanes for x in self._own(used))
 
     def _registers(self, used: Variables, dtype: DType) -> float:
         """That hold what depends on these variables, of all copies."""
         n = self._parts(dtype, used) * PART_BYTES / max(1, self.machinery.vector_bytes)
-        return max(1.0, n) if self._lane_of(used) else prod(x.count for x in self._own(used))
+        return max(1.0, n) if self._has_lanes(used) else prod(x.count for x in self._own(used))
 
     def _own(self, used: Variables) -> list[Copies]:
         return [x for x in self.tile if x.variable in used]

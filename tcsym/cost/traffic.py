@@ -38,7 +38,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads
 from tcsym.target.machine import Machine
 
-STREAMS = 16  # rows of lines that a processor fetches ahead at a time
+STREAMS = 32  # rows of lines that a processor fetches ahead at a time
 UNTIL_AHEAD = 64  # lines of a row until it does: of a page
 SLACK = 8  # lines between rows that still are one
 NEAR_SPACES = "register", "stack"
