@@ -164,7 +164,9 @@ class Walk:
         """An iteration with a part of a step, or all of it where there is no loop."""
         key = id(leaf), step
         if key not in self.costs:
-            found = leaf.iteration(self.machinery.registers) + counts(step=step) if step else leaf.once()
+            found = leaf.once()
+            if step:
+                found = leaf.iteration(self.machinery.registers) + counts(step=step)
             self.costs[key] = leaf, self.weighed(found)
         return self.costs[key][1]
 

@@ -331,7 +331,7 @@ class _Statement(Struct, frozen=True):
         )
 
     def _passing(self, operands: Sequence[Variables], dtype: DType) -> float:
-        """Registers of operands: of one copy of the outermost loop, and all that its copies share."""
+        """Registers of operands: of a copy of the outermost loop, and what its copies share."""
         outer = next((x for x in self.tile if not x.are_lanes and x.count > 1), None)
         return sum(
             self._registers(x, dtype) / (outer.count if outer and outer.variable in x else 1)

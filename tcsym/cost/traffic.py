@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped loops -> lines of memory that a call brings into the second cache, by what is used again.
+"""Mapped loops -> lines of memory that a call waits for, as they do not follow one another.
 
-Of each buffer, what a part of the loops touches is a box: how far each subscript goes. An iteration
-of a loop finds what the one before it left, if what one iteration touches fits the cache: then the
-loop brings the box of all its iterations once, else each iteration brings its own. What a whole
-call touches and fits is there from the call before.
-
-Lines that follow one another are fetched ahead by the processor, in a few rows of lines at a time;
-lines that begin a row, and those after it for a while, are waited for. These are counted. Ragged
-ends count as whole tiles.
+A processor fetches ahead what goes on line after line, in some such rows of lines at a time; it
+waits for lines that begin a row, and for those after it until it knows the row. Of each argument
+what the loops read is a box: how far each subscript goes. A loop goes on with the rows of its body
+where each iteration starts at the end of the one before, and begins new ones elsewhere. What fits
+the second cache is there from the call before; what a loop uses again in each iteration is computed
+with for longer than it is waited for. Ragged ends count as whole tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from math import prod
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -38,23 +38,18 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads
 from tcsym.target.machine import Machine
 
-STREAMS = 32  # rows of lines that a processor fetches ahead at a time
+ROWS_AHEAD = 32  # that a processor fetches at a time
 UNTIL_AHEAD = 64  # lines of a row until it does: of a page
 SLACK = 8  # lines between rows that still are one
-NEAR_SPACES = "register", "stack"
 
 
 class Touched(Struct, frozen=True):
-    """Of a buffer in a part of the loops; numbers are parts of a program. extents: elements by
-    dimension; runs: rows of lines that follow one another; brought, begun: lines that are brought
-    into the cache, and rows of these."""
+    """Of an argument, in a part of the loops, by parts of a program. extents: elements by
+    dimension; rows: of lines that follow one another."""
 
     subscripts: tuple[Index, ...]
     extents: tuple[int, ...]
-    lines: int
-    runs: int
-    brought: int
-    begun: int
+    rows: int
 
 
 Parts = Mapping[str, Touched]
@@ -63,49 +58,32 @@ Parts = Mapping[str, Touched]
 class Traffic:
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer) -> None:
         level = machine.level("l2")
-        self.writer, self.line = writer, level.line
-        self.one, self.cache = writer.constant(1), writer.constant(level.bytes // level.line)
-        self.buffers = {b.name: b for b in kernel.buffers if b.space not in NEAR_SPACES}
+        self.writer, self.one, self.line = writer, writer.constant(1), level.line
+        self.cache = writer.constant(level.bytes // level.line)
+        self.buffers = {b.name: b for b in kernel.buffers if b.space == "argument"}
         self.pitches: dict[str, tuple[int, ...]] = {}
 
-    def brought(self, n: Node, known: Mapping[str, int]) -> int:
-        """Lines that a call brings, whether they are waited for or not."""
-        found = self._node(n, Written(self.writer, known))
-        return self._unless_there(found, (x.brought for x in found.values()))
-
     def awaited(self, n: Node, known: Mapping[str, int]) -> int:
-        """Lines of a call that do not follow others."""
-        w, found = self.writer, self._node(n, Written(self.writer, known))
-        most = w.constant(UNTIL_AHEAD)
-        parts = (w.least(x.brought, w.multiply(most, x.begun)) for x in found.values())
-        return self._unless_there(found, parts)
-
-    def _unless_there(self, found: Parts, parts: Iterable[int]) -> int:
-        return self.writer.choose(self._fits(found), self.writer.constant(0), self._sum(parts))
-
-    def _sum(self, parts: Iterable[int]) -> int:
-        return reduce(self.writer.add, parts, self.writer.constant(0))
+        """Lines of a call."""
+        w, values = self.writer, Written(self.writer, known)
+        all_ = found = w.constant(0)
+        for name, x in self._node(n, values).items():
+            lines = self._lines(self.buffers[name], x, values)
+            all_ = w.add(all_, lines)
+            begun = w.multiply(x.rows, w.constant(UNTIL_AHEAD))
+            found = w.add(found, w.least(lines, begun))
+        return w.choose(self._is_at_most(all_, self.cache), w.constant(0), found)
 
     def _is_at_most(self, a: int, b: int) -> int:
         return self.writer.non_negative(self.writer.less(b, a))
 
-    def _fits(self, found: Parts) -> int:
-        return self._is_at_most(self._sum(x.lines for x in found.values()), self.cache)
-
     def _node(self, n: Node, values: Written) -> Parts:
         match n:
             case Store() | Update():
-                reads = ((r.tensor, r.subscripts) for r in loads(n.value))
-                accesses = ((n.buffer, n.subscripts), *reads)
-                return {name: self._point(s) for name, s in accesses if self._is_counted(name, s)}
-            case TransposeBlock():
-                source = n.source, n.source_subscripts, n.source_row
-                target = n.target, n.target_subscripts, n.target_column
-                return {
-                    x[0]: self._square(n.block, *x, values)
-                    for x in (source, target)
-                    if x[0] in self.buffers
-                }
+                reads = (r for r in loads(n.value) if r.tensor in self.buffers)
+                return {r.tensor: self._point(r.subscripts) for r in reads}
+            case TransposeBlock() if n.source in self.buffers:
+                return {n.source: self._square(n.block, n.source_subscripts, n.source_row)}
             case Block(body):
                 return self._together([self._node(x, values) for x in body])
             case Branch(_, body, _) | Allocate(_, body):
@@ -114,81 +92,55 @@ class Traffic:
                 return self._loop(n, values)
         return {}
 
-    def _is_counted(self, name: str, subscripts: Sequence[object]) -> bool:
-        return name in self.buffers and all(isinstance(s, Index) for s in subscripts)
-
     def _point(self, subscripts: Sequence[object]) -> Touched:
-        places, one = tuple(s for s in subscripts if isinstance(s, Index)), self.one
-        return Touched(places, (one,) * len(places), one, one, one, one)
+        """Places that only data know are where they begin."""
+        places = tuple(s if isinstance(s, Index) else Index() for s in subscripts)
+        return Touched(places, (self.one,) * len(places), self.one)
 
-    def _square(
-        self, side: int, name: str, subscripts: tuple[Index, ...], row: int, values: Written
-    ) -> Touched:
+    def _square(self, side: int, subscripts: tuple[Index, ...], row: int) -> Touched:
         extents, n = [self.one] * len(subscripts), self.writer.constant(side)
         extents[-1] = extents[row] = n
-        lines, _ = self._box(self.buffers[name], extents, values)
-        return Touched(subscripts, tuple(extents), lines, n, lines, n)
+        return Touched(subscripts, tuple(extents), n)
 
     def _together(self, parts: Sequence[Parts]) -> Parts:
-        """One after the other. What a later one needs is there, if all fits."""
-        w, found = self.writer, dict[str, list[Touched]]()
-        for name, x in (y for p in parts for y in p.items()):
-            found.setdefault(name, []).append(x)
-        most = {name: max(own, key=self._size) for name, own in found.items()}
-        if all(len(own) == 1 for own in found.values()):
-            return most
-        fits = self._fits(most)
-        for name, own in found.items():
-            if len(own) > 1:
-                x = most[name]
-                brought = w.choose(fits, x.brought, self._sum(y.brought for y in own))
-                begun = w.choose(fits, x.begun, self._sum(y.begun for y in own))
-                most[name] = replace(x, brought=brought, begun=begun)
-        return most
-
-    def _size(self, x: Touched) -> float:
-        return float(self.writer.columns[x.lines].sum())
-
-    def _loop(self, n: Loop, values: Written) -> Parts:
-        w = self.writer
-        if n.value is not None or n.at is not None:
-            return self._node(n.body, values.with_variable(n.variable, w.constant(0)))
-        start = values.index(n.lower)
-        trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
-        body = self._node(n.body, values.with_variable(n.variable, start))
-        fits = self.one if n.kind in ("vector", "unrolled") else self._fits(body)
+        """Of each argument the part that touches most of it."""
         found = dict[str, Touched]()
-        for name, x in body.items():
-            if any(n.variable in s.variables() for s in x.subscripts):
-                x = self._moved(n, self.buffers[name], x, trips, fits, values)
-            else:
-                brought = w.choose(fits, x.brought, w.multiply(trips, x.brought))
-                begun = w.choose(fits, x.begun, w.multiply(trips, x.begun))
-                x = replace(x, brought=brought, begun=begun)
-            if n.lower.variables():
-                at = {n.variable: n.lower}
-                x = replace(x, subscripts=tuple(substitute(s, at) for s in x.subscripts))
-            found[name] = x
+        for name, x in (y for p in parts for y in p.items()):
+            if name not in found or self._size(x) > self._size(found[name]):
+                found[name] = x
         return found
 
-    def _moved(
-        self, n: Loop, buffer: Buffer, x: Touched, trips: int, fits: int, values: Written
-    ) -> Touched:
-        w, extents, follows = self.writer, list(x.extents), list[int]()
+    def _size(self, x: Touched) -> float:
+        return float(np.sum(prod(self.writer.columns[n] for n in x.extents)))
+
+    def _loop(self, n: Loop, values: Written) -> Parts:
+        w, is_found = self.writer, n.value is not None or n.at is not None
+        start = w.constant(0) if is_found else values.index(n.lower)
+        body = self._node(n.body, values.with_variable(n.variable, start))
+        if is_found:
+            return body
+        trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
+        moved = {name: x for name, x in body.items() if _moves(x, n.variable)}
+        found = {name: self._moved(n, name, x, trips, values) for name, x in moved.items()}
+        if not n.lower.variables():
+            return found
+        at = {n.variable: n.lower}
+        return {
+            name: replace(x, subscripts=tuple(substitute(s, at) for s in x.subscripts))
+            for name, x in found.items()
+        }
+
+    def _moved(self, n: Loop, name: str, x: Touched, trips: int, values: Written) -> Touched:
+        w, buffer, extents = self.writer, self.buffers[name], list(x.extents)
+        moved = _moves(x, n.variable)
         more = w.less(trips, self.one)
-        for d, s in enumerate(x.subscripts):
-            if n.variable in s.variables():
-                step = self._step(s, n.variable, x.extents[d], values)
-                extents[d] = w.add(extents[d], w.multiply(step, more))
-                follows.append(self._follows(buffer, x, d, step, values))
-        runs = w.multiply(trips, x.runs)
-        if len(follows) == 1:
-            runs = w.choose(follows[0], x.runs, runs)
-        box, _ = self._box(buffer, extents, values)
-        lines = w.least(box, w.multiply(trips, x.lines))
-        brought = w.choose(fits, lines, w.multiply(trips, x.brought))
-        begun = w.multiply(w.quotient(runs, x.runs), x.begun)
-        return Touched(x.subscripts, tuple(extents), lines, runs, brought, begun)
+        for d in moved:
+            step = self._step(x.subscripts[d], n.variable, x.extents[d], values)
+            extents[d] = w.add(extents[d], w.multiply(step, more))
+        rows = w.multiply(trips, x.rows)
+        if len(moved) == 1:
+            rows = w.choose(self._follows(buffer, x, moved[0], step, values), x.rows, rows)
+        return Touched(x.subscripts, tuple(extents), rows)
 
     def _step(self, s: Index, variable: str, extent: int, values: Written) -> int:
         """Elements from one iteration to the next; on to the next part where that is not known."""
@@ -201,12 +153,11 @@ class Traffic:
         """Whether rows of lines go on in the next iteration."""
         w = self.writer
         if d == len(x.subscripts) - 1:
-            few = self._is_at_most(x.runs, w.constant(STREAMS))
+            few = self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
             return w.multiply(few, self._is_at_most(step, x.extents[d]))
         apart = w.multiply(step, self._pitches(buffer, values)[d])
-        _, span = self._box(buffer, x.extents, values)
-        near = self._is_at_most(apart, w.add(span, w.constant(SLACK * self.line)))
-        return w.multiply(w.is_zero(w.less(x.runs, self.one)), near)
+        near = w.add(self._span(buffer, x, values), w.constant(SLACK * self.line))
+        return w.multiply(self._is_at_most(x.rows, self.one), self._is_at_most(apart, near))
 
     def _pitches(self, buffer: Buffer, values: Written) -> tuple[int, ...]:
         """Bytes from an element to the next one along each dimension."""
@@ -216,12 +167,19 @@ class Traffic:
             self.pitches[buffer.name] = tuple(self.writer.multiply(s, each) for s in strides)
         return self.pitches[buffer.name]
 
-    def _box(self, buffer: Buffer, extents: Sequence[int], values: Written) -> tuple[int, int]:
-        """Lines of a box, and bytes from its first element to its end."""
-        w, line = self.writer, self.writer.constant(self.line)
-        lines, span = self.one, w.constant(buffer.dtype.bytes)
-        for n, pitch in zip(reversed(extents), reversed(self._pitches(buffer, values))):
-            span = w.add(span, w.multiply(w.less(n, self.one), pitch))
-            whole = w.quotient(w.add(span, w.constant(self.line - 1)), line)
-            lines = w.least(w.multiply(n, lines), whole)
-        return lines, span
+    def _span(self, buffer: Buffer, x: Touched, values: Written) -> int:
+        """Bytes from the first element to the last."""
+        w, found = self.writer, self.writer.constant(0)
+        for n, pitch in zip(x.extents, self._pitches(buffer, values)):
+            found = w.add(found, w.multiply(w.less(n, self.one), pitch))
+        return found
+
+    def _lines(self, buffer: Buffer, x: Touched, values: Written) -> int:
+        w = self.writer
+        size = reduce(w.multiply, x.extents, w.constant(buffer.dtype.bytes))
+        return w.multiply(w.least(size, self._span(buffer, x, values)), w.constant(1 / self.line))
+
+
+def _moves(x: Touched, variable: str) -> list[int]:
+    """Dimensions along which a loop goes."""
+    return [d for d, s in enumerate(x.subscripts) if variable in s.variables()]
