@@ -136,8 +136,7 @@ class Walk:
     def _clipped(self, n: TransposeBlock, values: Written) -> int:
         """A block, and more if some of its rows or columns are not there."""
         whole = self.closed(self.machinery.leaf(n, None, ()))
-        rows = n.height if self.machinery.buffers[n.target].padded else 3 * n.height
-        ragged = self.writer.add(whole, self.weighed(counts(masked=rows / 2)))
+        ragged = self.writer.add(whole, self.weighed(self.machinery.clipped(n)))
         condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
         if not values.know(condition_variables(condition)):
             return whole
@@ -264,6 +263,8 @@ class Walk:
                     found = frozenset[str]().union(*map(self._read, body))
                 case Allocate(_, body):
                     found = self._read(body)
+                case TransposeBlock() if not self.machinery.has_masks:
+                    found = n.rows.variables() | n.columns.variables()
                 case _:
                     found = frozenset()
             self.read[id(n)] = found

@@ -150,6 +150,13 @@ class Machinery(Struct, frozen=True):
         size, registers = machine.vector_bits // 8, machine.vector_registers
         return Machinery(buffers, size, registers, machine.has_masks, _awaited(kernel.body))
 
+    def clipped(self, n: TransposeBlock) -> Counts:
+        """More than a whole block, if some rows or columns are not there and there are no masks:
+        half of a masked store for each row that is loaded, and one for each that is stored."""
+        if self.has_masks:
+            return counts()
+        return counts(masked=n.height * (0.5 if self.buffers[n.target].padded else 1.5))
+
     def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
         """Of all copies. loop: the innermost around it that is no copies."""
         found = _Statement(self, loop, tile).leaf(n)

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import Index
+from tcsym.index.expr import Index, condition_variables
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.straight_line import Writer, Written
 from tcsym.index.values import substitute
@@ -61,6 +61,7 @@ class Traffic:
         self.writer, self.one, self.line = writer, writer.constant(1), level.line
         self.cache = writer.constant(level.bytes // level.line)
         self.buffers = {b.name: b for b in kernel.buffers if b.space == "argument"}
+        self.chosen = {c.variable for c in kernel.choices}
         self.pitches: dict[str, tuple[int, ...]] = {}
 
     def awaited(self, n: Node, known: Mapping[str, int]) -> int:
@@ -86,6 +87,12 @@ class Traffic:
                 return {n.source: self._square(n.block, n.source_subscripts, n.source_row)}
             case Block(body):
                 return self._together([self._node(x, values) for x in body])
+            case Branch(condition, body, orelse) if condition_variables(condition) & self.chosen:
+                arms = (
+                    self._node(body, values),
+                    {} if orelse is None else self._node(orelse, values),
+                )
+                return self._either(values.condition(condition), *arms)
             case Branch(_, body, _) | Allocate(_, body):
                 return self._node(body, values)
             case Loop():
@@ -108,6 +115,20 @@ class Traffic:
         for name, x in (y for p in parts for y in p.items()):
             if name not in found or self._size(x) > self._size(found[name]):
                 found[name] = x
+        return found
+
+    def _either(self, truth: int, then: Parts, orelse: Parts) -> Parts:
+        """Of versions of a nest."""
+        w, found = self.writer, dict[str, Touched]()
+        for name in {**then, **orelse}:
+            a, b = then.get(name), orelse.get(name)
+            if a is None or b is None:
+                found[name] = x = a or b or Touched((), (), self.one)
+                is_read = truth if a else w.is_zero(truth)
+                found[name] = replace(x, rows=w.multiply(is_read, x.rows))
+            else:
+                extents = tuple(w.choose(truth, m, n) for m, n in zip(a.extents, b.extents))
+                found[name] = Touched(a.subscripts, extents, w.choose(truth, a.rows, b.rows))
         return found
 
     def _size(self, x: Touched) -> float:
