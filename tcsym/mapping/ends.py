@@ -35,7 +35,6 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import (
-    Allocate,
     Branch,
     Buffer,
     Loop,
@@ -47,6 +46,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import (
+    allocated_in,
     loads,
     map_inner,
     map_node,
@@ -63,13 +63,9 @@ MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a
 
 def ends(m: Mapping_) -> Mapping_:
     made = dict[str, Buffer]()
-    node = _rolled(replace(m, made=made, own=_own(m.node)), m.node)
-    node = _tiles(replace(m, made=made, own=_own(node)), node)
+    node = _rolled(replace(m, made=made, own=allocated_in(m.node)), m.node)
+    node = _tiles(replace(m, made=made, own=allocated_in(node)), node)
     return replace(m, node=node, buffers={**m.buffers, **made})
-
-
-def _own(node: Node) -> frozenset[str]:
-    return frozenset(b for x, _ in walk(node) if isinstance(x, Allocate) for b in x.buffers)
 
 
 def _rolled(m: Mapping_, node: Node) -> Node:
@@ -214,12 +210,37 @@ def _ragged(m: Mapping_, names: set[str], node: Node) -> Node:
         statements = [x for x, _ in walk(node) if isinstance(x, Store | Update)]
         if len(statements) != 1:
             return node
-        if statements[0].buffer in m.own or statements[0].buffer in m.made:
+        if _is_filled(m, node, statements[0]):
+            return _one_by_one(node)
+        if _holds_all(m, node, statements[0]):
             return _clamped(m, names, node, statements[0])
         return _row_by_row(m, node, statements[0])
     if isinstance(node, Loop):
         node = replace(node, unroll=1)
     return map_inner(node, partial(_ragged, m, names))
+
+
+def _is_filled(m: Mapping_, node: Loop, statement: Store | Update) -> bool:
+    """A copy gets elements that are too short for masked loads."""
+    far = (b for b in (m.buffer(r.tensor) for r in loads(statement.value)) if not b.padded)
+    short = any(b.dtype.bits < 32 for b in far) and not m.machine.has_masks
+    is_masked = any(x.kind == "vector" and x.mask is not None for x in _points(node))
+    return short and is_masked and isinstance(statement, Store) and statement.buffer in m.own
+
+
+def _one_by_one(node: Node) -> Node:
+    """Loops over what is there in place of points."""
+    if not isinstance(node, Loop):
+        return node
+    upper = node.upper if node.mask is None else minimum(node.upper, node.mask)
+    return replace(node, kind="serial", upper=upper, mask=None, body=_one_by_one(node.body))
+
+
+def _holds_all(m: Mapping_, points: Loop, statement: Store | Update) -> bool:
+    """A temporary has an element for each row of a tile, also for those that are not there."""
+    rows = (x.variable for x in _points(points) if x.kind == "unrolled" and x.mask is not None)
+    own = statement.buffer in m.own or statement.buffer in m.made
+    return own and all(var(v) in statement.subscripts for v in rows)
 
 
 def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update) -> Node:

@@ -48,7 +48,8 @@ class Mapping_(Struct, frozen=True):
     """A nest on its way: its tree, all buffers by name.
 
     most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
-    the last tile of a loop ends. own: temporaries that live inside of the nest.
+    the last tile of a loop ends. own: temporaries that live inside of the nest. once: copies that
+    are made in front of all its loops, as many as its node is in allocations of them.
     """
 
     node: Node
@@ -59,6 +60,7 @@ class Mapping_(Struct, frozen=True):
     ends: Mapping[str, str] = {}
     made: dict[str, Buffer] = {}
     own: frozenset[str] = frozenset()
+    once: tuple[str, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]
@@ -129,16 +131,17 @@ def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
-    """Buffer, subscripts, whether it is written, and the loops around, of every access."""
+    """Buffer, subscripts, whether it is written, and the loops around, of every access: of a
+    statement what it reads first."""
     for x, around in walk(node):
         match x:
             case Store() | Update():
-                yield x.buffer, x.subscripts, True, around
                 for r in loads(x.value):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
+                yield x.buffer, x.subscripts, True, around
             case TransposeBlock():
-                yield x.target, x.target_subscripts, True, around
                 yield x.source, x.source_subscripts, False, around
+                yield x.target, x.target_subscripts, True, around
             case Verify() | Loop() | Prefetch():
                 for r in _reads(x):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]

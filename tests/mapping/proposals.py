@@ -23,7 +23,8 @@ def proposed(source: str, target: str) -> Iterator[str]:
         return found
 
     with patch.object(serve, "versions", kept):
-        tcsym.define(source, target=target).f.explain("mapped")
+        options = tcsym.Options(mapping="new")
+        tcsym.define(source, target=target, options=options).f.explain("mapped")
     for k in range(max(map(len, seen.values()))):
         lines = (f"{v}: {plan_text(x[min(k, len(x) - 1)].plan)}" for v, x in seen.items())
         yield "\n".join(lines)
