@@ -81,7 +81,7 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     node = substitute_node(loop.body, {d.axis: value})
     for x in reversed(made):
         node = replace(x, body=node)
-    loops, most = _counted(d.axis, outer, units, loop)
+    loops, most = _counted(d.axis, outer, units, ceildiv(m.most.get(d.axis, n), unit), loop)
     for x in reversed(loops):
         node = replace(x, body=node)
     ends_ = m.ends if d.end == "mask" else {**m.ends, loops[-1].variable: d.end}
@@ -92,10 +92,10 @@ def split(m: Mapping_, d: Split) -> Mapping_:
 
 
 def _counted(
-    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop
+    axis: str, outer: list[tuple[str, Index | None]], units: Index, most_units: Index, loop: Loop
 ) -> tuple[list[Loop], dict[str, Index]]:
     """Loops that count units, from outside in: the innermost counts them from the first on, the
-    others those that the next one counts."""
+    others those that the next one counts. And bounds of their iterations."""
     loops: list[Loop] = []
     most: dict[str, Index] = {}
     total, inside = units, None
@@ -103,12 +103,12 @@ def _counted(
         v = _name(axis, p)
         if inside is not None:  # what is inside counts a part of its own
             each, inner = maximum(1, inside[0]), inside[1]
-            total = ceildiv(inner.upper, each)
+            total, most_units = ceildiv(inner.upper, each), ceildiv(most[inner.variable], each)
             lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
-            most[inner.variable] = minimum(each, inner.upper)
+            most[inner.variable] = minimum(each, most[inner.variable])
         loops.insert(0, Loop(v, ZERO, total, loop.body, "serial", loop.order))
-        most[v] = total
+        most[v] = most_units
         inside = None if size is None else (size, loops[0])
     return loops, most
 
