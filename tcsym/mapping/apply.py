@@ -81,7 +81,7 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     node = substitute_node(loop.body, {d.axis: value})
     for x in reversed(made):
         node = replace(x, body=node)
-    loops, most = _counted(d.axis, outer, units, ceildiv(m.most.get(d.axis, n), unit), loop)
+    loops, most = _counted(d.axis, outer, units, loop, ceildiv(m.most.get(d.axis, n), unit))
     for x in reversed(loops):
         node = replace(x, body=node)
     ends_ = m.ends if d.end == "mask" else {**m.ends, loops[-1].variable: d.end}
@@ -92,23 +92,24 @@ def split(m: Mapping_, d: Split) -> Mapping_:
 
 
 def _counted(
-    axis: str, outer: list[tuple[str, Index | None]], units: Index, most_units: Index, loop: Loop
+    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop, most_units: Index
 ) -> tuple[list[Loop], dict[str, Index]]:
     """Loops that count units, from outside in: the innermost counts them from the first on, the
-    others those that the next one counts. And bounds of their iterations."""
+    others those that the next one counts. And at most how many, by sizes alone."""
     loops: list[Loop] = []
     most: dict[str, Index] = {}
-    total, inside = units, None
+    total, bound, inside = units, most_units, None
     for p, size in reversed(outer):
         v = _name(axis, p)
         if inside is not None:  # what is inside counts a part of its own
             each, inner = maximum(1, inside[0]), inside[1]
-            total, most_units = ceildiv(inner.upper, each), ceildiv(most[inner.variable], each)
+            total = ceildiv(inner.upper, each)
             lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
-            most[inner.variable] = minimum(each, most[inner.variable])
+            most[inner.variable] = minimum(each, bound)
+            bound = ceildiv(bound, each)
         loops.insert(0, Loop(v, ZERO, total, loop.body, "serial", loop.order))
-        most[v] = most_units
+        most[v] = bound
         inside = None if size is None else (size, loops[0])
     return loops, most
 
