@@ -16,6 +16,7 @@ from tcsym.mapping.plan import Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.text import parse
+from tcsym.mapping.windows import has_windows, window_facts, windows
 from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
@@ -23,14 +24,17 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    for name, when, text in _proposals(nest, machine):
-        plan = with_sizes(parse(text), lambda e: substitute(e, values))
-        out.append(Version(name, when, plan, only=when))
+    for facts in (*window_facts(nest), dict[str, int]()):
+        for name, when, text in _proposals(nest.with_sizes(facts), machine):
+            plan = with_sizes(parse(text), lambda e: substitute(e, values))
+            out.append(Version(name, when, plan, facts, only=when))
     return tuple(out)
 
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     found = contraction(nest)
+    if has_windows(nest, found):
+        return windows(nest, found, machine, lanes(nest, machine))
     if found is None:
         return rows(nest, machine)
     return Contractions(nest, found, machine, lanes(nest, machine)).proposals()

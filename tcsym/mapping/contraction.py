@@ -132,7 +132,8 @@ def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> 
     if v is None:
         return ()
     found, k = [v], nest.names.index(v)
-    results = [a for s in nest.statements for a in s.accesses[:1]]
+    written = [s.accesses[0] for s in nest.statements]
+    results = [a for a in written if nest.top.variable not in nest.buffers[a.buffer].private]
     while k:
         other, inner = nest.names[k - 1], nest.band[k]
         own = all(

@@ -43,6 +43,8 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
     except Refused as reason:
         if str(reason):
             setting.note(loop, f"not mapped by directives: {reason}")
+            import os
+            if os.environ.get("WHY"): print("REFUSED", loop, reason)
         return None
 
 

@@ -52,6 +52,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
 from tcsym.mapping.plan import Refused, Stage
+from tcsym.mapping.rows_apart import rows_apart
 from tcsym.mapping.tree import (
     Mapping_,
     accessed,
@@ -276,11 +277,16 @@ class _Copy(Struct, frozen=True):
         outer = [x for x in self.dims if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
         vector = replace(lane, order="parallel", mask=None, body=copied(together))
-        single = replace(lane, order="parallel", body=copied(self.source))
         if lane.mask is not None:
             whole = all_of((whole, ge(lane.mask, lane.upper)))
-        arms = self._around(vector, inner), self._around(single, inner)
-        return _in_order(outer, Branch(whole, *arms))
+        apart = rows_apart(self.source, lane)
+        if apart is None:
+            single = replace(lane, order="parallel", body=copied(self.source))
+            other = self._around(single, inner)
+        else:
+            held = Read(self.name, places, dtype)
+            other = apart.filled(held, copied, lambda x: self._around(x, inner))
+        return _in_order(outer, Branch(whole, self._around(vector, inner), other))
 
     def out(self) -> Node:
         if self.d.as_ == "turned":

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are proposed for windows: sums whose terms neighbouring results share.
+
+Convolutions, pooling, stencils with sums. Their operands are read where they lie, as panels would
+have an element for each window that it is in; rows of a tile share what they load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tcsym.index.expr import ONE, TRUE, Index, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop
+from tcsym.mapping.contraction import Contraction
+from tcsym.mapping.contractions import FEW, Contractions
+from tcsym.mapping.nest import Access, Nest, sinks
+from tcsym.mapping.plan import Refused
+from tcsym.mapping.proposal import Proposal
+from tcsym.target.machine import Machine
+
+COMMON = 3  # points of a window
+MOST_TERMS = 32  # that are one code
+
+
+def window_facts(nest: Nest) -> Iterator[dict[str, int]]:
+    """Sizes of windows as numbers: of one point, which are no windows, and of the commonest."""
+    sizes = [extent(x) for x in nest.inner if _slides(nest, x)]
+    names = [next(iter(e.variables())) for e in sizes if e in [var(v) for v in nest.sizes]]
+    if names and len(names) == len(sizes):
+        for n in (1, COMMON):
+            yield dict.fromkeys(names, n)
+
+
+def has_windows(nest: Nest, c: Contraction | None) -> bool:
+    """Sums along windows that slide along columns, or along any loop if nothing is shared."""
+    if c is not None and c.rows is not None:
+        return c.is_window
+    return any(_slides(nest, x) for x in nest.inner if x.order == "reduction")
+
+
+def _slides(nest: Nest, x: Loop) -> bool:
+    """A subscript moves with the loop and with one of the band."""
+    places = (i for s in nest.statements for a in s.accesses[1:] for i in a.subscripts)
+    return any(x.variable in i.variables() and i.variables() & {*nest.names} for i in places)
+
+
+def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> Iterator[Proposal]:
+    """The plans of a nest that has windows."""
+    along = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
+    if len(along) != 1 or not machine.vector_bits:
+        raise Refused("no loop moves results element by element")
+    if c is not None and c.rows is not None:
+        yield from _Convolutions(Contractions(nest, c, machine, lanes)).proposals()
+    else:
+        yield from Windows(nest, machine, lanes, along[0]).proposals()
+
+
+class _Convolutions(Struct, frozen=True):
+    """Rows share what columns read."""
+
+    c: Contractions
+
+    def proposals(self) -> Iterator[Proposal]:
+        c, tile = self.c, self.c.machine.tile
+        yield "panels", TRUE, c.panels(tile.rows, tile.vectors)
+        yield "in place", TRUE, c.in_place(FEW)
+        yield "rows in place", TRUE, c.in_place(tile.rows)
+
+
+class Windows(Struct, frozen=True):
+    """columns: the loop of the band along which results lie."""
+
+    nest: Nest
+    machine: Machine
+    lanes: int
+    columns: str
+
+    def proposals(self) -> Iterator[Proposal]:
+        rows = self.rows
+        yield "vectors", TRUE, self.tiles(None, 1, 2)
+        if rows is not None:
+            yield "rows of vectors", TRUE, self.tiles(rows, FEW, 1)
+            yield "rows", TRUE, self.tiles(rows, FEW, 2)
+
+    @property
+    def rows(self) -> str | None:
+        """A loop of the band that slides as columns do, or shares weights."""
+        for v in reversed(self.nest.names):
+            if v != self.columns and any(
+                v in i.variables() and i.variables() & {x.variable for x in self.nest.inner}
+                for s in self.nest.statements
+                for a in s.accesses[1:]
+                for i in a.subscripts
+            ):
+                return v
+        return None
+
+    def tiles(self, rows: str | None, height: int, vectors: int) -> str:
+        """Register tiles over what windows read, where it lies."""
+        v, outer = self.columns, [x for x in self.nest.names if x not in (self.columns, rows)]
+        tall = [] if rows is None else [f"{rows}.tile"]
+        return f"""
+            {f"split {rows} tile reg:{height} end=half" if rows else ""}
+            split {v} tile {f"reg:{vectors}" if vectors > 1 else ""} lane:{self.lanes} end=half
+            {self.unrolled}
+            order {" ".join((*outer, *tall, f"{v}.tile"))}"""
+
+    @property
+    def unrolled(self) -> str:
+        """Windows of few known points are one code."""
+        out, n = list[str](), 1
+        for x in reversed(self.nest.inner):
+            points = extent(x).as_int()
+            if points is None or n * points > MOST_TERMS:
+                break
+            n *= points
+            if points > 1:
+                out.append(f"split {x.variable} tile reg:{points}")
+        return "; ".join(out)
