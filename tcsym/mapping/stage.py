@@ -78,10 +78,10 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     if d.as_ == "turned":
         k, size = copy.block()
         shape[k] = ceildiv(shape[k], size) * size
-    elif copy.lanes > 1:
-        shape[-1] = ceildiv(shape[-1], copy.lanes) * copy.lanes
     dtype = own if value is None else value_dtype(value)
-    m = m.with_buffer(Buffer(copy.name, dtype, tuple(shape), "arena", padded=True))
+    # rows that are copied in vectors follow one another, as one that is merged of them needs
+    made = Buffer(copy.name, dtype, tuple(shape), "arena", padded=copy.lanes == 1)
+    m = m.with_buffer(made)
 
     def of_copy(v: Value) -> Value:
         return Read(copy.name, forms[source], dtype) if v == value else v

@@ -65,6 +65,16 @@ def test_sums_of_many_rows() -> None:
             assert_right(f, n, 3, "float")
 
 
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_copies_are_merged(target: str) -> None:
+    """A row of a copy goes on as the next one, so that no lane is found by a division."""
+    source = "def f(float(N,D) X, float(D) W) -> (Y) { Y(n,d) = X(n,d) * W(d) }"
+    plans = next(x for x in proposed(source, target) if "merge n.tile d" in x)
+    f = tcsym.define(source, target=target, options=tcsym.Options(plan=plans)).f
+    reads = [x for x in str(f.explain("mapped")).splitlines() if "] * W.copy" in x]
+    assert reads and not any("/D" in x or "%" in x for x in reads)
+
+
 @pytest.mark.parametrize(
     "text, reason",
     [
