@@ -96,9 +96,19 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     body = block(body, moved) if written else block(moved, body)
     if all(x.kind == "serial" for x in dims):
         body, m = as_row(body, m, copy.name)
+    elif d.as_ != "turned" and (terms := _terms(dims)):
+        body, m = as_row(body, m, copy.name, terms)
     body = allocated(copy.name, body)
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
+
+
+def _terms(dims: Sequence[Loop]) -> slice | None:
+    """Neighbouring dimensions of loops of a sum, if there are several."""
+    places = [k for k, x in enumerate(dims) if x.kind == "serial" and x.order == "reduction"]
+    if len(places) < 2 or places[-1] - places[0] >= len(places):
+        return None
+    return slice(places[0], places[-1] + 1)
 
 
 def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:

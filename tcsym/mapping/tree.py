@@ -116,16 +116,20 @@ def redirected(node: Node, places: Mapping[str, Place]) -> Node:
     return map_node(node, statement, value)
 
 
-def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
-    """The buffer with one dimension, so that the loops of those that it had may be merged."""
+def as_row(body: Node, m: Mapping_, name: str, dims: slice = slice(None)) -> tuple[Node, Mapping_]:
+    """The buffer with one dimension in the place of several, so that the loops of these may be
+    merged."""
     b = m.buffers[name]
-    steps = b.element_strides()
+    first, last, _ = dims.indices(len(b.shape))
+    steps = Buffer(name, b.dtype, b.shape[first:last]).element_strides()
 
-    def place(at: tuple[Index, ...]) -> tuple[str, tuple[Index, ...]]:
-        return name, (sum((i * n for i, n in zip(at, steps, strict=True)), ZERO),)
+    def row(at: tuple[Index, ...]) -> tuple[Index, ...]:
+        one = sum((i * n for i, n in zip(at[first:last], steps, strict=True)), ZERO)
+        return (*at[:first], one, *at[last:])
 
-    row = replace(b, shape=(product_of(b.shape),))
-    return redirected(body, {name: place}), m.with_buffer(row)
+    shape = (*b.shape[:first], product_of(b.shape[first:last]), *b.shape[last:])
+    body = redirected(body, {name: lambda at: (name, row(at))})
+    return body, m.with_buffer(replace(b, shape=shape))
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, TRUE, Index, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop
 from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.contractions import FEW, Contractions
-from tcsym.mapping.nest import Access, Nest, sinks
+from tcsym.mapping.nest import Access, Nest, runs_on
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.target.machine import Machine
@@ -65,9 +66,29 @@ class _Convolutions(Struct, frozen=True):
 
     def proposals(self) -> Iterator[Proposal]:
         c, tile = self.c, self.c.machine.tile
-        yield "panels", TRUE, c.panels(tile.rows, tile.vectors)
-        yield "in place", TRUE, c.in_place(FEW)
-        yield "rows in place", TRUE, c.in_place(tile.rows)
+        yield "panels", TRUE, c.panels(tile.rows, tile.vectors) + self._terms
+        own = replace(c.c, merged=((c.c.columns,), c.c.merged[1]))  # images are not one row
+        place = replace(c, c=own)
+        yield "in place", TRUE, place.in_place(FEW)
+        yield "rows in place", TRUE, place.in_place(tile.rows)
+
+    @property
+    def _terms(self) -> str:
+        """Terms of a panel are one loop: they lie one after the other in what rows read, too."""
+        out = list[str]()
+        for x in self.c.c.sums:
+            along = [x.loops[-1].variable]
+            for outer, inner in zip(x.loops[-2::-1], x.loops[:0:-1], strict=True):
+                if not all(self._runs_on(a, outer, inner) for a in x.tall):
+                    break
+                along.insert(0, outer.variable)
+            if len(along) > 1:
+                out.append(f"merge {' '.join(along)}; split {along[0]} unroll:{FEW}")
+        return "\n" + "; ".join(out)
+
+    def _runs_on(self, a: Access, outer: Loop, inner: Loop) -> bool:
+        b = self.c.nest.buffers[a.buffer]
+        return runs_on(b, a.subscripts, outer.variable, inner.variable, extent(inner))
 
 
 class Windows(Struct, frozen=True):
