@@ -12,7 +12,7 @@ from tcsym.index.values import substitute
 from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Nest
-from tcsym.mapping.plan import Version, with_sizes
+from tcsym.mapping.plan import Refused, Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.text import parse
@@ -25,10 +25,19 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
     for facts in (*window_facts(nest), dict[str, int]()):
-        for name, when, text in _proposals(nest.with_sizes(facts), machine):
+        for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
             out.append(Version(name, when, plan, facts, only=when))
     return tuple(out)
+
+
+def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposal]:
+    """Nothing for a few sizes at which the nest is what is mapped by no directives."""
+    try:
+        yield from _proposals(nest, machine)
+    except Refused:
+        if is_for_all:
+            raise
 
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
