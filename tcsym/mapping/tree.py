@@ -184,12 +184,18 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
             return block(*(sunk(points, x, buffers) for x in body))
         case Branch(c, a, b):
             return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
-        case Loop() if node.kind == "serial":
+        case Loop() if node.kind == "serial" or _is_terms(node):
             return replace(node, body=sunk(points, node.body, buffers))
         case _:
             for p in reversed(points):
                 node = replace(p, body=node)
             return node
+
+
+def _is_terms(x: Loop) -> bool:
+    """Copies of terms, which many sums have one of before any has the next."""
+    inside = (y for y, _ in walk(x.body) if isinstance(y, Loop))
+    return x.order == "reduction" and all(y.kind != "vector" for y in inside) and x.kind != "vector"
 
 
 # ---- names of their own
