@@ -55,6 +55,7 @@ from tcsym.ir.traverse import (
     subvalues,
     walk,
 )
+from tcsym.mapping.overlap import Overlap
 from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, unused, variables_of
 
 LIGHT = 2  # cycles of a function that is an instruction or two
@@ -157,15 +158,27 @@ def _branched(m: Mapping_, masks: list[Loop], last: Loop) -> Node:
     ragged = _tiles(m, _ragged(m, names, last.body))
     if ragged == whole:
         return replace(last, body=whole)
+    if all(_has_end(m, x, "overlap") for x in masks):
+        overlap = Overlap(m, tuple((x, _least(x, copies)) for x in masks))
+        return replace(last, body=Branch(overlap.fits, overlap.shifted(whole), ragged))
     return replace(last, body=Branch(full, whole, _narrowed(m, masks, copies, ragged)))
+
+
+def _has_end(m: Mapping_, x: Loop, end: str) -> bool:
+    return any(m.ends.get(v) == end for v in _moves(x))
 
 
 def _whole(x: Loop, copies: list[Loop]) -> Condition:
     """All points of a loop are there, in all copies of the loop around it."""
+    return ge(_least(x, copies), x.upper)
+
+
+def _least(x: Loop, copies: list[Loop]) -> Index:
+    """Points that are left for the last copy."""
     assert x.mask is not None
     least = eliminate(x.mask, [y for y in copies if y.variable in _moves(x)][:1], False)
     assert least is not None
-    return ge(least, x.upper)
+    return least
 
 
 def _unmasked(node: Node, names: set[str]) -> Node:
@@ -183,7 +196,7 @@ def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) 
         halved = (*around, x)[0]
         if halved.kind != "unrolled" or halved.variable in done:
             continue
-        if not any(m.ends.get(v) == "half" for v in _moves(x)):
+        if not _has_end(m, x, "half"):
             continue
         done.add(halved.variable)
         assert x.mask is not None
