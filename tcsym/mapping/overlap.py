@@ -34,7 +34,7 @@ class Overlap(Struct, frozen=True):
     def shifted(self, node: Node) -> Node:
         """A tile without masks, as far back as it has to begin."""
         self._check(node)
-        shift = {x.variable: var(x.variable) + minimum(0, n - x.upper) for x, n in self.masks}
+        shift = {x.variable: var(x.variable) + self._back(x, n) for x, n in self.masks}
 
         def value(v: Value) -> Value:
             far = isinstance(v, Read) and not self._is_own(v.tensor)
@@ -49,6 +49,10 @@ class Overlap(Struct, frozen=True):
             return replace(s, subscripts=tuple(substitute(i, shift) for i in s.subscripts))
 
         return map_node(node, statement)
+
+    def _back(self, x: Loop, left: Index) -> Index:
+        start = substitute(left, dict.fromkeys(left.variables() - self.m.sizes, ZERO)) - left
+        return minimum(start, start + left - x.upper) - start
 
     def _is_own(self, buffer: str) -> bool:
         return buffer in self.m.own or buffer in self.m.made
