@@ -119,6 +119,13 @@ def _tiles(m: Mapping_, node: Node) -> Node:
         if masks:
             moves = frozenset[str]().union(*map(_moves, masks))
             last = [x for x in loops if x.variable in moves][-1]
+            overlap = _overlap(m, masks, body)
+            if overlap is not None:
+                arms = (overlap.shifted(_tiles(m, _unmasked(body, _names(masks)))), _ragged_of(m, masks, body))
+                if arms[0] == arms[1]:
+                    return _with(node, loops[-1], lambda x: replace(x, body=arms[0]))
+                whole, rest = (_with(node, loops[-1], lambda x, b=b: replace(x, body=b)) for b in arms)
+                return Branch(overlap.fits, whole, rest)
             if m.ends.get(last.variable) != "peel":
                 return _with(node, last, lambda x: _branched(m, masks, x))
             others = [x for x in masks if last.variable not in _moves(x)]
@@ -155,13 +162,26 @@ def _branched(m: Mapping_, masks: list[Loop], last: Loop) -> Node:
     whole = _tiles(m, _unmasked(last.body, names))
     if full == TRUE:
         return replace(last, body=whole)
-    ragged = _tiles(m, _ragged(m, names, last.body))
+    ragged = _ragged_of(m, masks, last.body)
     if ragged == whole:
         return replace(last, body=whole)
-    if all(_has_end(m, x, "overlap") for x in masks):
-        overlap = Overlap(m, tuple((x, _least(x, copies)) for x in masks))
-        return replace(last, body=Branch(overlap.fits, overlap.shifted(whole), ragged))
     return replace(last, body=Branch(full, whole, _narrowed(m, masks, copies, ragged)))
+
+
+def _names(masks: list[Loop]) -> set[str]:
+    return {x.variable for x in masks}
+
+
+def _ragged_of(m: Mapping_, masks: list[Loop], node: Node) -> Node:
+    return _tiles(m, _ragged(m, _names(masks), node))
+
+
+def _overlap(m: Mapping_, masks: list[Loop], body: Node) -> Overlap | None:
+    """None if not all of the masks are ended so."""
+    if not all(_has_end(m, x, "overlap") for x in masks):
+        return None
+    copies = [x for x, _ in walk(body) if isinstance(x, Loop) and x.kind == "unrolled"]
+    return Overlap(m, tuple((x, _least(x, copies)) for x in masks))
 
 
 def _has_end(m: Mapping_, x: Loop, end: str) -> bool:

@@ -28,7 +28,7 @@ class Overlap(Struct, frozen=True):
     @property
     def fits(self) -> Condition:
         """There are as many iterations as a tile has."""
-        first = dict.fromkeys(variables_of(n for _, n in self.masks) - self.m.sizes, ZERO)
+        first = dict.fromkeys(self._tiles, ZERO)
         return all_of(ge(substitute(n, first), x.upper) for x, n in self.masks)
 
     def shifted(self, node: Node) -> Node:
@@ -50,8 +50,12 @@ class Overlap(Struct, frozen=True):
 
         return map_node(node, statement)
 
+    @property
+    def _tiles(self) -> frozenset[str]:
+        return frozenset(v for v, end in self.m.ends.items() if end == "overlap")
+
     def _back(self, x: Loop, left: Index) -> Index:
-        start = substitute(left, dict.fromkeys(left.variables() - self.m.sizes, ZERO)) - left
+        start = substitute(left, dict.fromkeys(self._tiles, ZERO)) - left
         return minimum(start, start + left - x.upper) - start
 
     def _is_own(self, buffer: str) -> bool:
@@ -67,7 +71,8 @@ class Overlap(Struct, frozen=True):
                 far = sorted(b for b in again if not self._is_own(b))
                 if far:
                     raise Refused(f"{far[0]} would be changed twice where tiles overlap")
-        tiles = variables_of(n for _, n in self.masks) - self.m.sizes
+        for v in sorted(variables_of(n for _, n in self.masks) - self.m.sizes - self._tiles):
+            raise Refused(f"tiles that overlap are of one size, and {v} moves it")
         for b, at, *_ in accessed(node):
-            if self._is_own(b) and variables_of(at) & tiles:
+            if self._is_own(b) and variables_of(at) & self._tiles:
                 raise Refused(f"{b} has a place for each tile, which overlap")
