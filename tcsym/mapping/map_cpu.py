@@ -68,7 +68,8 @@ def map_nest_by_cost(
         return map_nest(kernel, nest, only, machine, names), only
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
     moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
-    counting = Counting(kernel, machine, frozenset[str]().union(*moves))
+    facts = {tuple(v.facts.items()): v.facts for v in versions if v.facts}
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves), facts.values())
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))

@@ -100,11 +100,12 @@ class Windows(Struct, frozen=True):
     columns: str
 
     def proposals(self) -> Iterator[Proposal]:
-        rows = self.rows
-        yield "vectors", TRUE, self.tiles(None, 1, 2)
-        if rows is not None:
-            yield "rows of vectors", TRUE, self.tiles(rows, FEW, 1)
-            yield "rows", TRUE, self.tiles(rows, FEW, 2)
+        yield "vectors", TRUE, self.tiles(None, 1, FEW, self.lanes)
+        if self.rows is not None:
+            yield "rows", TRUE, self.tiles(self.rows, FEW, 1, self.lanes)
+            yield "wide rows", TRUE, self.tiles(self.rows, FEW, 2, self.lanes)
+            if self.lanes * 32 >= 256:
+                yield "narrow rows", TRUE, self.tiles(self.rows, FEW, 1, self.lanes // 2)
 
     @property
     def rows(self) -> str | None:
@@ -119,13 +120,13 @@ class Windows(Struct, frozen=True):
                 return v
         return None
 
-    def tiles(self, rows: str | None, height: int, vectors: int) -> str:
+    def tiles(self, rows: str | None, height: int, vectors: int, lanes: int) -> str:
         """Register tiles over what windows read, where it lies."""
         v, outer = self.columns, [x for x in self.nest.names if x not in (self.columns, rows)]
         tall = [] if rows is None else [f"{rows}.tile"]
         return f"""
-            {f"split {rows} tile reg:{height} end=half" if rows else ""}
-            split {v} tile {f"reg:{vectors}" if vectors > 1 else ""} lane:{self.lanes} end=half
+            {f"split {rows} tile reg:{height} end=overlap" if rows else ""}
+            split {v} tile {f"reg:{vectors}" if vectors > 1 else ""} lane:{lanes} end=overlap
             {self.unrolled}
             order {" ".join((*outer, *tall, f"{v}.tile"))}"""
 
