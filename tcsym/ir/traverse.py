@@ -236,6 +236,11 @@ def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Lo
                 assert_never(n)
 
 
+def allocated_in(n: Node) -> frozenset[str]:
+    """Buffers that have a place."""
+    return frozenset(b for x, _ in walk(n) if isinstance(x, Allocate) for b in x.buffers)
+
+
 def grids(n: Node) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
     """The outermost block loops, which a device launches, with the loops of the host around."""
     for x, loops in walk(n):

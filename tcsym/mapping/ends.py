@@ -35,7 +35,6 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import (
-    Allocate,
     Branch,
     Buffer,
     Loop,
@@ -47,6 +46,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import (
+    allocated_in,
     loads,
     map_inner,
     map_node,
@@ -64,13 +64,9 @@ MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a
 
 def ends(m: Mapping_) -> Mapping_:
     made = dict[str, Buffer]()
-    node = _rolled(replace(m, made=made, own=_own(m.node)), m.node)
-    node = _tiles(replace(m, made=made, own=_own(node)), node)
+    node = _rolled(replace(m, made=made, own=allocated_in(m.node)), m.node)
+    node = _tiles(replace(m, made=made, own=allocated_in(node)), node)
     return replace(m, node=node, buffers={**m.buffers, **made})
-
-
-def _own(node: Node) -> frozenset[str]:
-    return frozenset(b for x, _ in walk(node) if isinstance(x, Allocate) for b in x.buffers)
 
 
 def _rolled(m: Mapping_, node: Node) -> Node:

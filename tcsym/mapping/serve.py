@@ -65,11 +65,8 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
 
 def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
-    loops = loops_around(kernel.body, loop)
-    if ordered := [x.variable for x in loops if x.order != "parallel"]:
-        # panels of other nests may be filled in front of what the tree writes in them
-        raise Refused(f"it runs inside of {', '.join(ordered)}, in order")
-    buffers, around = {b.name: b for b in kernel.buffers}, frozenset(x.variable for x in loops)
+    around = frozenset(x.variable for x in loops_around(kernel.body, loop))
+    buffers = {b.name: b for b in kernel.buffers}
     nest = analyse(top, buffers, frozenset(kernel.sizes), around)
     return nest.with_sizes({k.name: k.low for k in kernel.context if k.low == k.high})
 

@@ -133,16 +133,17 @@ def as_row(body: Node, m: Mapping_, name: str, dims: slice = slice(None)) -> tup
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
-    """Buffer, subscripts, whether it is written, and the loops around, of every access."""
+    """Buffer, subscripts, whether it is written, and the loops around, of every access: of a
+    statement what it reads first."""
     for x, around in walk(node):
         match x:
             case Store() | Update():
-                yield x.buffer, x.subscripts, True, around
                 for r in loads(x.value):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
+                yield x.buffer, x.subscripts, True, around
             case TransposeBlock():
-                yield x.target, x.target_subscripts, True, around
                 yield x.source, x.source_subscripts, False, around
+                yield x.target, x.target_subscripts, True, around
             case Verify() | Loop() | Prefetch():
                 for r in _reads(x):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]

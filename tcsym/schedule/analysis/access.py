@@ -20,6 +20,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Standing,
     Store,
     TransposeBlock,
     Update,
@@ -56,7 +57,11 @@ def accesses(node: Node) -> Iterator[Access]:
         match x:
             case Store() | Update():
                 yield Access(x.buffer, x.subscripts, True)
-                yield from value_accesses(x.value)
+                found, written = (
+                    value_accesses(x.value),
+                    x.written if isinstance(x, Standing) else 0,
+                )
+                yield from (replace(a, written=k < written) for k, a in enumerate(found))
             case Verify():
                 yield from value_accesses(x.value)
             case Loop() if x.value is not None:
