@@ -10,6 +10,7 @@ around them once in front of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
 
 from msgspec import Struct, field
@@ -282,20 +283,33 @@ class _Statement(Struct, frozen=True):
             return counts()
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
+        shared = 1.0 if stores else self._places(subscripts, own) / max(1, copies)
         lane = next((x.variable for x in own if x.are_lanes), None)
         if lane is None:
-            return counts(store=copies) if stores else counts(splat=copies)
+            return counts(store=copies) if stores else counts(splat=copies * shared)
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == 1:
-            n = self._parts(buffer.dtype, used)
+            n = shared * self._parts(buffer.dtype, used)
             return counts(store=n) if stores else counts(load=n)
         if apart == 0:
-            return counts(splat=copies)
+            return counts(splat=copies * shared)
         if apart <= NEAR and not stores:
-            return counts(near=apart * self._parts(buffer.dtype, used))
-        lanes = copies * prod(x.count for x in own if x.are_lanes)
+            return counts(near=apart * shared * self._parts(buffer.dtype, used))
+        lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
+
+    def _places(self, subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
+        """How many copies read elements that no other copy does: rows of a tile share what windows
+        read."""
+        moving = [x for x in own if not x.are_lanes]
+        found = 1
+        for at in subscripts:
+            here = [x for x in moving if x.variable in at.variables()]
+            steps = [at.coefficient(x.variable) for x in here]
+            ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
+            found *= len({sum(x) for x in product(*ranges)}) if all(steps) else prod(x.count for x in here)
+        return min(found, prod(x.count for x in moving))
 
     def _own(self, used: Variables) -> list[Copies]:
         return [x for x in self.tile if x.variable in used]
