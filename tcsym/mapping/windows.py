@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.frontend.program import Select
 from tcsym.index.expr import ONE, TRUE, Index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop
+from tcsym.ir.loops import Loop, Update
+from tcsym.ir.traverse import loads, subvalues
 from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.contractions import FEW, Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
@@ -50,6 +52,9 @@ def _slides(nest: Nest, x: Loop) -> bool:
 
 def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> Iterator[Proposal]:
     """The plans of a nest that has windows."""
+    for s in nest.statements:
+        if any(isinstance(v, Select) and loads(v) for v in subvalues(s.node.value)) and isinstance(s.node, Update):
+            raise Refused("windows hang over an edge")
     along = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
     if len(along) != 1 or not machine.vector_bits:
         raise Refused("no loop moves results element by element")
