@@ -243,12 +243,19 @@ def _ragged(m: Mapping_, names: set[str], node: Node) -> Node:
         statements = [x for x, _ in walk(node) if isinstance(x, Store | Update)]
         if len(statements) != 1:
             return node
-        if statements[0].buffer in m.own or statements[0].buffer in m.made:
+        if _holds_all(m, node, statements[0]):
             return _clamped(m, names, node, statements[0])
         return _row_by_row(m, node, statements[0])
     if isinstance(node, Loop):
         node = replace(node, unroll=1)
     return map_inner(node, partial(_ragged, m, names))
+
+
+def _holds_all(m: Mapping_, points: Loop, statement: Store | Update) -> bool:
+    """A temporary has an element for each row of a tile, also for those that are not there."""
+    rows = (x.variable for x in _points(points) if x.kind == "unrolled" and x.mask is not None)
+    own = statement.buffer in m.own or statement.buffer in m.made
+    return own and all(var(v) in statement.subscripts for v in rows)
 
 
 def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update) -> Node:
