@@ -308,7 +308,11 @@ class _Statement(Struct, frozen=True):
             here = [x for x in moving if x.variable in at.variables()]
             steps = [at.coefficient(x.variable) for x in here]
             ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
-            found *= len({sum(x) for x in product(*ranges)}) if all(steps) else prod(x.count for x in here)
+            found *= (
+                len({sum(x) for x in product(*ranges)})
+                if all(steps)
+                else prod(x.count for x in here)
+            )
         return min(found, prod(x.count for x in moving))
 
     def _own(self, used: Variables) -> list[Copies]:

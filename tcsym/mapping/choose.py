@@ -16,7 +16,7 @@ from tcsym.mapping.plan import Refused, Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.text import parse
-from tcsym.mapping.windows import has_windows, window_facts, windows
+from tcsym.mapping.windows import has_windows, is_pooling, window_facts, windows
 from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
@@ -29,6 +29,14 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
             out.append(Version(name, when, plan, facts, only=when))
     return tuple(out)
+
+
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    c = contraction(nest)
+    if has_windows(nest, c):
+        return "pooling" if is_pooling(nest) else "windows"
+    return "rows" if c is None else "contractions"
 
 
 def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposal]:

@@ -97,12 +97,6 @@ def packs(c: Contraction, machine: Machine) -> bool:
     return False
 
 
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    c = contraction(nest)
-    return "rows" if c is None else "windows" if c.is_window else "contractions"
-
-
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
     """There are loops inside of the band that are not of a sum."""
     own = {x.variable for s in updates for x in s.around[len(nest.band) :]}

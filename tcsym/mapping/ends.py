@@ -117,11 +117,7 @@ def _tiles(m: Mapping_, node: Node) -> Node:
             last = [x for x in loops if x.variable in moves][-1]
             overlap = _overlap(m, masks, body)
             if overlap is not None:
-                arms = (overlap.shifted(_tiles(m, _unmasked(body, _names(masks)))), _ragged_of(m, masks, body))
-                if arms[0] == arms[1]:
-                    return _with(node, loops[-1], lambda x: replace(x, body=arms[0]))
-                whole, rest = (_with(node, loops[-1], lambda x, b=b: replace(x, body=b)) for b in arms)
-                return Branch(overlap.fits, whole, rest)
+                return _overlapping(m, masks, node, loops[-1], overlap)
             if m.ends.get(last.variable) != "peel":
                 return _with(node, last, lambda x: _branched(m, masks, x))
             others = [x for x in masks if last.variable not in _moves(x)]
@@ -178,6 +174,20 @@ def _overlap(m: Mapping_, masks: list[Loop], body: Node) -> Overlap | None:
         return None
     copies = [x for x, _ in walk(body) if isinstance(x, Loop) and x.kind == "unrolled"]
     return Overlap(m, tuple((x, _least(x, copies)) for x in masks))
+
+
+def _overlapping(m: Mapping_, masks: list[Loop], node: Loop, last: Loop, overlap: Overlap) -> Node:
+    """The loops around tiles that are all whole, and around others where there are too few."""
+    whole = overlap.shifted(_tiles(m, _unmasked(last.body, _names(masks))))
+    ragged = _ragged_of(m, masks, last.body)
+    if whole == ragged:
+        return _with(node, last, lambda x: replace(x, body=whole))
+    arms = [_with(node, last, partial(_around, body=x)) for x in (whole, ragged)]
+    return Branch(overlap.fits, *arms)
+
+
+def _around(x: Loop, body: Node) -> Node:
+    return replace(x, body=body)
 
 
 def _has_end(m: Mapping_, x: Loop, end: str) -> bool:

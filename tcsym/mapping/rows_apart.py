@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Read, Select
 from tcsym.index.expr import (
-    ZERO,
     Atom,
     FloorDiv,
     Index,
@@ -22,7 +21,6 @@ from tcsym.index.expr import (
     all_of,
     floordiv,
     ge,
-    index,
     maximum,
     minimum,
     mod,
@@ -65,7 +63,8 @@ class RowsApart(Struct, frozen=True):
 
         rest = of_row(var(row), held)
         return block(
-            of_row(top, zero), Loop(row, top + 1, maximum(top, last) + 1, rest, "serial", "parallel")
+            of_row(top, zero),
+            Loop(row, top + 1, maximum(top, last) + 1, rest, "serial", "parallel"),
         )
 
     def _places(self, y: Index) -> Places:
