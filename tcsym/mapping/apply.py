@@ -63,6 +63,8 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     has_size = [n is not None for _, n in outer]
     if not outer or has_size != [k > 0 for k in range(len(outer))]:
         raise Refused(f"split {d.axis}: the first loop has no size, the others have one")
+    if d.end == "overlap" and loop.order != "parallel":
+        raise Refused(f"sums along {d.axis} would have terms twice")
     if d.end == "peel" and "lane" not in names:
         raise Refused(f"split {d.axis}: only vectors are peeled, as in lane:8")
     if names != [p for p, _ in (*outer, *points)] or len({*names}) < len(names):
