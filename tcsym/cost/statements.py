@@ -37,7 +37,7 @@ from tcsym.ir.loops import (
     Verify,
     value_dtype,
 )
-from tcsym.ir.packed import is_dot
+from tcsym.ir.packed import elements_of, is_dot, packed_run
 from tcsym.ir.traverse import loads, value_children, walk
 from tcsym.target.machine import Machine
 from tcsym.trees import fold
@@ -220,7 +220,8 @@ class _Statement(Struct, frozen=True):
     def _below(self, v: Value) -> tuple[Value, ...]:
         if isinstance(v, Shuffle):
             raise not_on_a_cpu(v)
-        return () if v in self.seen or isinstance(v, HorizontalReduce) else value_children(v)
+        is_known = v in self.seen or isinstance(v, HorizontalReduce) or packed_run(v) is not None
+        return () if is_known else value_children(v)
 
     def _of_parts(
         self, v: Value, parts: Sequence[tuple[Counts, Variables]]
@@ -234,6 +235,9 @@ class _Statement(Struct, frozen=True):
             used |= v.index.variables()
         elif isinstance(v, Read):
             used |= _variables(v.subscripts)
+        run = packed_run(v)
+        if run is not None:
+            used |= _variables(run.subscripts)
         self.seen[v] = used
         own = self._operation(v, used)
         if self.loop is None or self.loop in used:
@@ -249,6 +253,10 @@ class _Statement(Struct, frozen=True):
         return found + counts(across=n), used
 
     def _operation(self, v: Value, used: Variables) -> Counts:
+        run = packed_run(v)
+        if run is not None:
+            places = tuple(s for s in run.subscripts if isinstance(s, Index))
+            return self._access(run.tensor, places, False, used, elements=elements_of(v))
         if isinstance(v, Read):
             is_found = any(not isinstance(s, Index) for s in v.subscripts)
             places = tuple(s if isinstance(s, Index) else ZERO for s in v.subscripts)
@@ -276,8 +284,9 @@ class _Statement(Struct, frozen=True):
         stores: bool,
         used: Variables,
         is_found: bool = False,
+        elements: int = 1,
     ) -> Counts:
-        """Of a load or store. is_found: of a place that only data know."""
+        """Of a load or store. is_found: of a place that only data know. elements: of each lane."""
         buffer = self.machinery.buffers[name]
         if buffer.space == "register":
             return counts()
@@ -289,12 +298,12 @@ class _Statement(Struct, frozen=True):
             return counts(store=copies) if stores else counts(splat=copies * shared)
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
-        if apart == 1:
-            n = shared * self._parts(buffer.dtype, used)
+        if apart == elements:
+            n = shared * self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
             return counts(store=n) if stores else counts(load=n)
         if apart == 0:
             return counts(splat=copies * shared)
-        if apart <= NEAR and not stores:
+        if apart <= NEAR and not stores and elements == 1:
             return counts(near=apart * shared * self._parts(buffer.dtype, used))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)

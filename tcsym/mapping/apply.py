@@ -17,6 +17,7 @@ from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_v
 from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
+from tcsym.mapping.pack import packed
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
 from tcsym.mapping.stage import stage
 from tcsym.mapping.tree import Mapping_, found, replaced, sunk, variables_of
@@ -51,6 +52,10 @@ def _without_single(x: Node) -> Node:
 
 
 def split(m: Mapping_, d: Split) -> Mapping_:
+    last, terms = d.parts[-1]
+    if last == "pack":
+        m = packed(m, d.axis, _number(terms, last))
+        d = replace(d, parts=d.parts[:-1])
     loop = found(m.node, d.axis)
     names = [p for p, _ in d.parts]
     if loop.kind != "serial" or loop.order not in ("parallel", "reduction"):

@@ -12,14 +12,11 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop, Update, value_dtype
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT, available
+from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads
 from tcsym.mapping.nest import Access, Nest, Statement, places, runs_on
 from tcsym.mapping.stage import largest_part
 from tcsym.mapping.tree import variables_of
-from tcsym.target.machine import Machine
-from tcsym.types import DType
 
 
 class Sum(Struct, frozen=True):
@@ -83,18 +80,6 @@ def contraction(nest: Nest) -> Contraction | None:
     last = rows[-1] if rows else None
     merged = _merged(nest, sums, columns, True), _merged(nest, sums, last, False)
     return Contraction(columns, last, sums, merged)
-
-
-def packs(c: Contraction, machine: Machine) -> bool:
-    """Terms that the target adds several at once, of packed short numbers (`ir.packed`)."""
-    have = available(machine)
-    for x in c.sums:
-        types = {r.dtype for r in loads(x.update.value)}
-        shorts = all(t.is_integer and t.bits <= 16 for t in types)
-        integers = shorts and value_dtype(x.update.value) is DType.INT32 and have & {SHORT, BYTES}
-        if x.update.op == "add" and (integers or (types == {DType.BFLOAT16} and BFLOAT in have)):
-            return True
-    return False
 
 
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:

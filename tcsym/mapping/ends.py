@@ -253,12 +253,30 @@ def _ragged(m: Mapping_, names: set[str], node: Node) -> Node:
         statements = [x for x, _ in walk(node) if isinstance(x, Store | Update)]
         if len(statements) != 1:
             return node
+        if _is_filled(m, node, statements[0]):
+            return _one_by_one(node)
         if _holds_all(m, node, statements[0]):
             return _clamped(m, names, node, statements[0])
         return _row_by_row(m, node, statements[0])
     if isinstance(node, Loop):
         node = replace(node, unroll=1)
     return map_inner(node, partial(_ragged, m, names))
+
+
+def _is_filled(m: Mapping_, node: Loop, statement: Store | Update) -> bool:
+    """A copy gets elements that are too short for masked loads."""
+    far = (b for b in (m.buffer(r.tensor) for r in loads(statement.value)) if not b.padded)
+    short = any(b.dtype.bits < 32 for b in far) and not m.machine.has_masks
+    is_masked = any(x.kind == "vector" and x.mask is not None for x in _points(node))
+    return short and is_masked and isinstance(statement, Store) and statement.buffer in m.own
+
+
+def _one_by_one(node: Node) -> Node:
+    """Loops over what is there in place of points."""
+    if not isinstance(node, Loop):
+        return node
+    upper = node.upper if node.mask is None else minimum(node.upper, node.mask)
+    return replace(node, kind="serial", upper=upper, mask=None, body=_one_by_one(node.body))
 
 
 def _holds_all(m: Mapping_, points: Loop, statement: Store | Update) -> bool:

@@ -48,7 +48,8 @@ class Mapping_(Struct, frozen=True):
     """A nest on its way: its tree, all buffers by name.
 
     most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
-    the last tile of a loop ends. own: temporaries that live inside of the nest.
+    the last tile of a loop ends. own: temporaries that live inside of the nest. once: copies that
+    are made in front of all its loops, as many as its node is in allocations of them.
     """
 
     node: Node
@@ -59,6 +60,7 @@ class Mapping_(Struct, frozen=True):
     ends: Mapping[str, str] = {}
     made: dict[str, Buffer] = {}
     own: frozenset[str] = frozenset()
+    once: tuple[str, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]

@@ -21,6 +21,7 @@ from tcsym.ir.traverse import loads, subvalues
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.contractions import FEW, Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
+from tcsym.mapping.pack import steps_at_once
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.rows import is_window
@@ -82,6 +83,8 @@ class _Convolutions(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         c, tile = self.c, self.c.machine.tile
         c.check()
+        if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
+            raise Refused("windows of short numbers, several of which are added at once")
         yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
         apart = replace(
             c.c, merged=((c.c.columns,), c.c.merged[1])

@@ -13,7 +13,7 @@ from tcsym.mapping.plan import Version, plan_text
 from tcsym.target.machine import Machine
 
 
-def proposed(source: str, target: str, options: tcsym.Options | None = None) -> Iterator[str]:
+def proposed(source: str, target: str) -> Iterator[str]:
     """The first of every nest, the second, and so on; of a nest that has fewer, the last."""
     seen: dict[str, Sequence[Version]] = {}
     versions = serve.versions
@@ -23,6 +23,7 @@ def proposed(source: str, target: str, options: tcsym.Options | None = None) -> 
         return found
 
     with patch.object(serve, "versions", kept):
+        options = tcsym.Options(mapping="new")
         tcsym.define(source, target=target, options=options).f.explain("mapped")
     for k in range(max(map(len, seen.values()))):
         lines = (f"{v}: {_text(x[min(k, len(x) - 1)], x[-1])}" for v, x in seen.items())

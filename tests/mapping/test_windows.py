@@ -80,7 +80,7 @@ def test_results(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_each_proposal(name: str, target: str) -> None:
     """What is proposed for all sizes is right at all of them, though another may be cheaper."""
-    for plan in dict.fromkeys(proposed(ALL[name], target, NEW)):
+    for plan in dict.fromkeys(proposed(ALL[name], target)):
         f = tcsym.define(ALL[name], target=target, options=tcsym.Options(plan=plan)).f
         assert_right(f, ALL[name], random.Random(plan))
 
