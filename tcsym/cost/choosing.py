@@ -29,6 +29,7 @@ from tcsym.target.machine import Machine
 SAMPLES = 192
 GAIN = 0.01  # of the time in the mean: what a version must save to be kept
 MOST_VERSIONS = 8
+THREADS_OF_CALLS = (1, 2, 1, 8)
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
 _LEAST_POINTS, _MOST_POINTS = 8.0, 29.0  # as logarithms to base 2
@@ -36,17 +37,25 @@ _MOST_SCALE = 1.5
 
 
 class Counting:
-    """Costs of trees among buffers of a kernel, at samples of the sizes that they move with."""
+    """Costs of trees among buffers of a kernel, at samples of the sizes that they move with.
+
+    shares: trees share their work among threads in ways that differ, of which there are one or
+    several in a call. common: numbers of some sizes that calls have together.
+    """
 
     def __init__(
         self,
         kernel: Kernel,
         machine: Machine,
         sizes: frozenset[str],
+        shares: bool = False,
         common: Iterable[Mapping[str, int]] = (),
     ) -> None:
-        self.writer = Writer(samples(kernel, sizes, common))
-        self._machine, self._weigh = machine, priced(machine)
+        found = samples(kernel, sizes, common)
+        if shares:
+            found[THREADS] = np.array([THREADS_OF_CALLS[k % 4] for k in range(SAMPLES)], np.float64)
+        self.writer = Writer(found)
+        self._machine, self._weigh, self._shares = machine, priced(machine), shares
         self._known = {v: self.writer.constant(0) for v in kernel.launched}
         self._known |= {THREADS: self.writer.constant(1)} | self.writer.variables
 
@@ -54,6 +63,7 @@ class Counting:
         """Of a call of the tree alone, if the condition holds. others: loops that are around."""
         w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
         walker = Walk(replace(kernel, body=tree), self._machine, w, self._weigh)
+        walker.shares = self._shares
         total = w.add(walker.walked(tree, known), walker.weighed(counts(call=1)))
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 
@@ -112,7 +122,7 @@ def _sampled(
 ) -> list[Numbers]:
     draw, rows = random.Random(seed), list[dict[str, int]]()
     for n in range(_DRAWS):
-        row = {**_drawn(known, draw), **dict(common[len(rows) % len(common)])}
+        row = {**_drawn(known, draw), **dict(common[len(rows) // 4 % len(common)])}
         is_last = n >= _DRAWS - SAMPLES + len(rows)  # enough, whatever they are
         if is_last or all(evaluate(e, row) > 0 for e in extents):
             rows.append(row)

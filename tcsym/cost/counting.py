@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from tcsym.ir.loops import (
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
+_THREAD_WORK = 2700  # nanoseconds of work for which a loop takes a thread
+_SHARED_LOOPS = 3  # that nest, whose iterations threads share
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 
@@ -85,8 +87,20 @@ def _chosen(kernel: Kernel, sizes: Mapping[str, Any]) -> dict[str, Numbers]:
     return found
 
 
+def _last(n: Node) -> Node:
+    """What copies stand in front of, which threads make each for themselves."""
+    n = n.body if isinstance(n, Allocate) else n
+    return n.body[-1] if isinstance(n, Block) and n.body else n
+
+
 class Walk:
-    """Of one kernel. What equal parts for its variables make of a node is written once."""
+    """Of one kernel. What equal parts for its variables make of a node is written once.
+
+    shares: outermost loops whose iterations threads may share take the time of the thread that has
+    most of them; else, or where THREADS is not known, the work of all threads counts.
+    """
+
+    shares = False
 
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
         self.machinery = Machinery.of(kernel, machine)
@@ -125,6 +139,8 @@ class Walk:
         self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
     ) -> int | Leaf:
         match n:
+            case Loop() if self.shares and loop is None and n.order == "parallel":
+                return self._shared(n, values, self.closed(self._loop(n, values, loop, tile)))
             case Loop():
                 return self._loop(n, values, loop, tile)
             case Branch():
@@ -185,6 +201,23 @@ class Walk:
             each = w.multiply(trips, self.weighed(counts(step=step)))
             total = w.add(w.add(each, before), self._all(trips, lambda i: self.closed(body(i))))
         return w.multiply(total, w.constant(prod(x.count for x in tile)))
+
+    def _shared(self, n: Loop, values: Written, total: int) -> int:
+        """What the thread takes that has most iterations, beside what it takes to begin others."""
+        w, trips = self.writer, self.writer.constant(1)
+        one, node = w.constant(1), cast(Node, n)
+        for _ in range(_SHARED_LOOPS):
+            if not isinstance(node, Loop) or node.order != "parallel" or node.kind != "serial":
+                break
+            if not values.know(node.lower.variables() | node.upper.variables()):
+                break
+            extent = w.less(values.index(node.upper), values.index(node.lower))
+            trips, node = w.multiply(trips, w.greatest(extent, one)), _last(node.body)
+        most = w.greatest(w.quotient(total, w.constant(_THREAD_WORK)), one)
+        threads = w.least(values.variable(THREADS), w.least(most, trips))
+        rounds = w.quotient(w.add(trips, w.less(threads, one)), threads)
+        begun = w.multiply(w.least(w.less(threads, one), one), self.weighed(_LAUNCH))
+        return w.add(w.quotient(w.multiply(total, rounds), trips), begun)
 
     def _all(self, trips: int, of: Callable[[int], int]) -> int:
         """The sum of so many iterations, each of which may take another time.

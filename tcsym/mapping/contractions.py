@@ -20,6 +20,7 @@ from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
+from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
@@ -58,6 +59,7 @@ class Contractions(Struct, frozen=True):
         if self.along_wide:
             yield "dots", TRUE, self.dots(0, FEW)
         yield "in place", TRUE, self.in_place(0)
+        yield from self._in_parts("in place", self.in_place(0))
 
     def _matrices(self) -> Iterator[Proposal]:
         tile, across = self.machine.tile, self._across
@@ -71,8 +73,15 @@ class Contractions(Struct, frozen=True):
         height = max(1, self._rows_of_tile // len(self.c.sums))
         if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
             yield "panels, made once", TRUE, self.panels(height, tile.vectors, once=True)
-        else:
-            yield "panels", TRUE, self.panels(height, tile.vectors)
+            return
+        panels = self.panels(height, tile.vectors)
+        yield from self._in_parts("panels", panels)
+        yield "panels", TRUE, panels
+
+    def _in_parts(self, name: str, text: str) -> Iterator[Proposal]:
+        parts = in_parts(self.nest, self.c, text, self.lanes)
+        if parts is not None:
+            yield f"{name}, sums in parts", TRUE, parts
 
     @property
     def _rows_of_tile(self) -> int:

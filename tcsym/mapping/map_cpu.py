@@ -27,7 +27,7 @@ from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Choice, Kernel, Node
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Refused, Version
+from tcsym.mapping.plan import Combine, Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
 from tcsym.schedule.analysis.loops import find_loop, outermost_loop, replace_loop
@@ -69,8 +69,9 @@ def map_nest_by_cost(
         return map_nest(kernel, nest, only, machine, names), only
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
     moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
-    facts = {tuple(v.facts.items()): v.facts for v in versions if v.facts}
-    counting = Counting(kernel, machine, frozenset[str]().union(*moves), facts.values())
+    in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
+    common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
