@@ -17,7 +17,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from tcsym.cost.counting import Walk, priced
-from tcsym.cost.terms import counts
 from tcsym.index.expr import TRUE, Condition, Index, condition_variables
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.index.values import evaluate
@@ -64,7 +63,7 @@ class Counting:
         w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
         walker = Walk(replace(kernel, body=tree), self._machine, w, self._weigh)
         walker.shares = self._shares
-        total = w.add(walker.walked(tree, known), walker.weighed(counts(call=1)))
+        total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
