@@ -299,6 +299,8 @@ class _Statement(Struct, frozen=True):
                 return counts(other=3 * n)  # NaN wins
             case Cast():
                 return counts(other=2 * n)
+            case Call("pack", elements) if not any(x.are_lanes for x in self._own(used)):
+                return counts(gather=2 * len(elements) * n)
             case Call(function):
                 return counts(func=function_cycles(function) * n)
             case _:

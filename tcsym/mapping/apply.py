@@ -90,7 +90,7 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     node = substitute_node(loop.body, {d.axis: value})
     for x in reversed(made):
         node = replace(x, body=node)
-    loops, most = _counted(d.axis, outer, units, loop)
+    loops, most = _counted(d.axis, outer, units, loop, ceildiv(m.most.get(d.axis, n), unit))
     for x in reversed(loops):
         node = replace(x, body=node)
     ends_ = m.ends if d.end == "mask" else {**m.ends, loops[-1].variable: d.end}
@@ -101,13 +101,13 @@ def split(m: Mapping_, d: Split) -> Mapping_:
 
 
 def _counted(
-    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop
+    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop, most_units: Index
 ) -> tuple[list[Loop], dict[str, Index]]:
     """Loops that count units, from outside in: the innermost counts them from the first on, the
-    others those that the next one counts."""
+    others those that the next one counts. And at most how many, by sizes alone."""
     loops: list[Loop] = []
     most: dict[str, Index] = {}
-    total, inside = units, None
+    total, bound, inside = units, most_units, None
     for p, size in reversed(outer):
         v = _name(axis, p)
         if inside is not None:  # what is inside counts a part of its own
@@ -115,9 +115,10 @@ def _counted(
             total = ceildiv(inner.upper, each)
             lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
-            most[inner.variable] = minimum(each, inner.upper)
+            most[inner.variable] = minimum(each, bound)
+            bound = ceildiv(bound, each)
         loops.insert(0, Loop(v, ZERO, total, loop.body, "serial", loop.order))
-        most[v] = total
+        most[v] = bound
         inside = None if size is None else (size, loops[0])
     return loops, most
 

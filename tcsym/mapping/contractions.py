@@ -208,7 +208,9 @@ class Contractions(Struct, frozen=True):
         for x in self.c.sums:
             for a in x.tall:
                 if self._is_made(x, a):
-                    dims = f"{rows}.tile {rows}.reg {self._sums(x, a)}"
+                    sums, own = self._sums(x, a), f"{rows}.reg"
+                    inside = f"{sums} {own}" if self._steps(a, rows) else f"{own} {sums}"
+                    dims = f"{rows}.tile {inside}"
                     yield f"stage {a.buffer} at {at} order {dims}"
 
     def _is_made(self, s: Sum, a: Access) -> bool:

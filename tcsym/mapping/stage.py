@@ -326,8 +326,9 @@ class _Copy(Struct, frozen=True):
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
         """Loops as the operand lies in memory, points inside; ragged rows are counted."""
-        serial = [x if x.kind == "serial" else _counted(x) for x in dims if _is_loop(x)]
-        points = [x for x in dims if not _is_loop(x)]
+        moved = [self._as_lanes(x) for x in dims]
+        serial = [x if x.kind == "serial" else _counted(x) for x in moved if _is_loop(x)]
+        points = [x for x in moved if not _is_loop(x)]
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
         loops = sorted(serial, key=self._dimension)
@@ -335,6 +336,15 @@ class _Copy(Struct, frozen=True):
             store, last = self._in_vectors(store, loops[-1])
             loops[-1] = last
         return _in_order(loops, store)
+
+    def _as_lanes(self, x: Loop) -> Loop:
+        """Rows that lie along memory in both are a vector, if they are as many as one has lanes."""
+        n, b = x.upper.as_int() or 0, self.m.buffers[self.d.operand]
+        if x != self.dims[-1] or x.kind != "unrolled" or n < 2 or n & (n - 1):
+            return x
+        along = stride(b, self.source, x.variable) == ONE
+        alone = not any(y.kind == "vector" for y in self.dims)
+        return replace(x, kind="vector") if along and alone else x
 
     @property
     def lanes(self) -> int:
