@@ -22,7 +22,8 @@ import numpy as np
 
 from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
-from tcsym.index.expr import condition_variables
+from tcsym.cost.traffic import Traffic
+from tcsym.index.expr import all_of, condition_variables, ge
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
@@ -42,6 +43,7 @@ from tcsym.ir.loops import (
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
+_CALL, _AWAITED = counts(call=1), counts(awaited=1)
 _THREAD_WORK = 2700  # nanoseconds of work for which a loop takes a thread
 _SHARED_LOOPS = 3  # that nest, whose iterations threads share
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
@@ -73,7 +75,7 @@ def _at(
     known = {v: writer.constant(0) for v in kernel.launched}
     known |= {THREADS: writer.constant(1)} | writer.variables
     walker = Walk(kernel, machine, writer, weigh)
-    total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
+    total = walker.of_call(kernel.body, known)
     n = len(next(iter(sizes.values()))) if sizes else 1
     return np.broadcast_to(writer.columns[total], (n, width)).copy()
 
@@ -103,6 +105,7 @@ class Walk:
     shares = False
 
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
+        self.kernel, self.machine = kernel, machine
         self.machinery = Machinery.of(kernel, machine)
         self.writer, self.weigh = writer, weigh
         self.leaves: dict[tuple[object, ...], Leaf] = {}
@@ -113,6 +116,13 @@ class Walk:
         self.together: dict[tuple[int, ...], Leaf] = {}
         self.costs: dict[tuple[int, float], tuple[Leaf, int]] = {}
 
+    def of_call(self, n: Node, known: Mapping[str, int]) -> int:
+        """With what it takes to call, and to wait for memory."""
+        w = self.writer
+        lines = Traffic(self.kernel, self.machine, w).awaited(n, known)
+        waits = w.multiply(lines, self.weighed(_AWAITED))
+        return w.add(w.add(self.walked(n, known), self.weighed(_CALL)), waits)
+
     def walked(self, n: Node, known: Mapping[str, int]) -> int:
         return self.closed(self.node(n, Written(self.writer, known), None, ()))
 
@@ -121,6 +131,8 @@ class Walk:
     ) -> int | Leaf:
         """A leaf if there is no loop and nothing to choose."""
         match n:
+            case TransposeBlock() if not self.machinery.has_masks:
+                return self._clipped(n, values)
             case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
                 place = id(n), loop, tile
                 if place not in self.leaves:
@@ -134,6 +146,15 @@ class Walk:
             case Allocate(_, body):
                 return self.node(body, values, loop, tile)
         raise not_on_a_cpu(n)
+
+    def _clipped(self, n: TransposeBlock, values: Written) -> int:
+        """A block, and more if some of its rows or columns are not there."""
+        whole = self.closed(self.machinery.leaf(n, None, ()))
+        ragged = self.writer.add(whole, self.weighed(self.machinery.clipped(n)))
+        condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
+        if not values.know(condition_variables(condition)):
+            return whole
+        return self.writer.choose(values.condition(condition), whole, ragged)
 
     def _found(
         self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
@@ -158,7 +179,9 @@ class Walk:
         """An iteration with a part of a step, or all of it where there is no loop."""
         key = id(leaf), step
         if key not in self.costs:
-            found = leaf.iteration() + counts(step=step) if step else leaf.once()
+            found = leaf.once()
+            if step:
+                found = leaf.iteration(self.machinery.registers) + counts(step=step)
             self.costs[key] = leaf, self.weighed(found)
         return self.costs[key][1]
 
@@ -273,6 +296,8 @@ class Walk:
                     found = frozenset[str]().union(*map(self._read, body))
                 case Allocate(_, body):
                     found = self._read(body)
+                case TransposeBlock() if not self.machinery.has_masks:
+                    found = n.rows.variables() | n.columns.variables()
                 case _:
                     found = frozenset()
             self.read[id(n)] = found

@@ -82,12 +82,6 @@ def contraction(nest: Nest) -> Contraction | None:
     return Contraction(columns, chosen, sums, _joined(nest, sums, columns))
 
 
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    c = contraction(nest)
-    return "rows" if c is None else "windows" if c.is_window else "contractions"
-
-
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
     """There are loops inside of the band that are not of a sum."""
     own = {x.variable for s in updates for x in s.around[len(nest.band) :]}

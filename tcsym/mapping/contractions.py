@@ -37,17 +37,18 @@ class Contractions(Struct, frozen=True):
     lanes: int
 
     def proposals(self) -> Iterator[Proposal]:
-        if self.c.is_window:
-            raise Refused("columns are read in windows")
+        self.check()
+        if self.c.rows is None:
+            yield from self._vectors()
+        else:
+            yield from self._matrices()
+
+    def check(self) -> None:
         if not self.machine.vector_bits:
             raise Refused("the target has no vectors")
         for x in self.c.sums:
             for a in (*x.wide, *x.tall):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
-        if self.c.rows is None:
-            yield from self._vectors()
-        else:
-            yield from self._matrices()
 
     def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
         for v in loops:
@@ -180,8 +181,9 @@ class Contractions(Struct, frozen=True):
 
     def _staged(self, a: Access, x: Sum, at: str, moved: list[str]) -> str:
         wide = self.c.joined
-        along = any(self._steps(a, y.variable) for y in x.loops)
-        turned = along and len(wide) == 1 and not x.is_computed(a)
+        along = [self._steps(a, y.variable) for y in x.loops]
+        turned = any(along) and not self._steps(a, self.c.columns)
+        turned = turned and len(wide) == 1 and not x.is_computed(a)
         dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
         if at == "once":
             around = " ".join(v for v in moved if self.nest.moves(a, v))
@@ -191,11 +193,13 @@ class Contractions(Struct, frozen=True):
 
     def _evaluated(self, at: str) -> Iterator[str]:
         """Operands of rows that are computed, once for all columns."""
-        rows = self.c.rows
+        (rows,) = self.rows
         for x in self.c.sums:
             for a in x.tall:
                 if self._is_made(x, a):
-                    dims = f"{rows}.tile {rows}.reg {self._sums(x, a)}"
+                    sums, own = self._sums(x, a), f"{rows}.reg"
+                    inside = f"{sums} {own}" if self._steps(a, rows) else f"{own} {sums}"
+                    dims = f"{rows}.tile {inside}"
                     yield f"stage {a.buffer} at {at} order {dims}"
 
     def _is_made(self, s: Sum, a: Access) -> bool:

@@ -52,7 +52,8 @@ class Statement(Struct, frozen=True):
 class Nest(Struct, frozen=True):
     """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
     around: variables of loops around the nest. shared: buffers whose elements live on when an
-    iteration of all of these is done. constants: those that are bound once for many calls."""
+    iteration of all of these is done. constants: those that are bound once for many calls, or that
+    the loops around leave as they are."""
 
     top: Loop
     band: tuple[Loop, ...]

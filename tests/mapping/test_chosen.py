@@ -108,7 +108,7 @@ def test_costs_are_those_of_what_runs() -> None:
         assert costs[taken] == min(costs)
         values = {n: np.array([v]) for n, v in {**sizes, choice.variable: taken}.items()}
         whole = nanoseconds(kernel, machine, values)[0]
-        assert 0.9 < whole / costs[taken] < 1.2
+        assert 0.85 < whole / costs[taken] < 1.2
 
 
 def test_one_size_needs_one_version() -> None:
