@@ -11,7 +11,7 @@ from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import versions
 from tcsym.mapping.contraction import family
-from tcsym.mapping.given import given_for, place_of, versions_of
+from tcsym.mapping.given import given_for, place_of, plan_asked, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Directives, Refused, Version
@@ -32,7 +32,7 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
     """
     options = setting.options
     given = given_for(loop, options)
-    if given is not None:
+    if given is not None and not given.plan_name:
         mapped = _given(kernel, loop, setting, given)
         if mapped is not None:
             return mapped
@@ -100,7 +100,7 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
 def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
     changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
-    if not options.plan_name:
+    if not plan_asked(nest.top.variable, options):
         changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"

@@ -21,6 +21,7 @@ from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Loop
 from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
+from tcsym.mapping.text import plan_of, with_nest
 from tcsym.options import Options
 from tcsym.process.recursion import depth_checked
 from tcsym.schedule.wanted import offered_in
@@ -50,7 +51,7 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
-_NEST = re.compile(r"nests\[(\d+)\]\.(\w+)")
+_NEST = re.compile(r"plan\[(.+)\]")
 _SCHEDULING = ("fusion", "inner_fusion", "scheduler")
 _THREADING = ("parallel_loops", "min_work_per_thread")
 SPILL_COST, LATENCY_TILES = 2.0, 8
@@ -58,27 +59,19 @@ PRUNED_BEYOND = 2.0
 
 
 def value_of(options: Options, axis: str) -> Value:
-    """That of a field, or of a nest's: `nests[0].plan`."""
+    """That of a field, or the plan of a nest: `plan[m]`."""
     nest = _NEST.fullmatch(axis)
-    if nest is None:
-        return getattr(options, axis)
-    own = {(k, name): value for k, name, value in options.nests}
-    return own.get((int(nest[1]), nest[2]), getattr(Options(), nest[2]))
+    return getattr(options, axis) if nest is None else plan_of(options.plan, nest[1])
 
 
 def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
-    """With other values on axes; a nest's default is none of its own."""
-    nests = {(k, name): value for k, name, value in options.nests}
-    fields: dict[str, Value] = {}
+    """With other values on axes."""
+    fields = {axis: value for axis, value in changes.items() if not _NEST.fullmatch(axis)}
+    plan = fields.get("plan", options.plan)
     for axis, value in changes.items():
-        nest = _NEST.fullmatch(axis)
-        if nest is None:
-            fields[axis] = value
-        elif value == getattr(Options(), nest[2]):
-            nests.pop((int(nest[1]), nest[2]), None)
-        else:
-            nests[int(nest[1]), nest[2]] = value
-    return replace(options, **fields, nests=tuple((k, n, v) for (k, n), v in nests.items()))
+        if nest := _NEST.fullmatch(axis):
+            plan = with_nest(plan, nest[1], value)
+    return replace(options, **{**fields, "plan": plan})
 
 
 class Space(Struct, frozen=True):

@@ -42,13 +42,13 @@ def alternatives_of(program: Program, target: str) -> list[Alternative]:
     kernel = Lowering(program, found_target, options, {}, dense, (), {}).scheduled().kernel
     default, *by_name = alternatives(kernel, machine, options, MOST_NESTS, MOST_PLANS)
     found = [default]
-    for option, text in _directives(map_cpu(kernel, machine, options, True, True)):
+    for nest, name, text in _directives(map_cpu(kernel, machine, options, True, True)):
         asked = replace(options, plan=text)
-        found.append(Alternative(option, asked, map_cpu(kernel, machine, asked, True)))
+        found.append(Alternative(nest, name, asked, map_cpu(kernel, machine, asked, True)))
     return [*found, *by_name][:MOST_PLANS]
 
 
-def _directives(mapped: Mapped) -> Iterator[tuple[str, str]]:
+def _directives(mapped: Mapped) -> Iterator[tuple[str, str, str]]:
     """Each version of directives that the cost chooses among, with its name, as options ask for it.
     The last one serves where a version cannot."""
     choices = {c.variable for c in mapped.kernel.choices}
@@ -59,7 +59,7 @@ def _directives(mapped: Mapped) -> Iterator[tuple[str, str]]:
             if isinstance(plan, Directives):
                 only, rest = f"if {condition_text(when)}: ", f"\n  else: {plans[-1][0]}"
                 text = f"{only}{plan}{rest}" if when != TRUE else str(plan)
-                yield f"{x.nest}.{plan.name}", f"{x.nest}:\n  {text}"
+                yield x.nest, plan.name, f"{x.nest}:\n  {text}"
 
 
 def _beside(c: Condition, choices: Collection[str]) -> Condition:
@@ -120,7 +120,7 @@ def measure(drawn: Drawn, target: str, n_sizes: int, seed: int) -> Iterator[dict
             "target": target,
             "sizes": sizes,
             "alternatives": [
-                {"option": x.option, "plans": plans, "ns": ns}
+                {"option": f"{x.nest}.{x.plan}" if x.nest else "", "plans": plans, "ns": ns}
                 for (plans, (x, _)), ns in zip(by_plans.items(), times, strict=True)
                 if ns is not None
             ],
