@@ -48,7 +48,7 @@ class DeviceNest(Struct, frozen=True):
         return usable.cost
 
 
-class DeviceSpace(Space, frozen=True):
+class DeviceSpace(Space, frozen=True, kw_only=True):
     """`nests`: by their outermost loops, in the order in which they run."""
 
     program: Program
@@ -87,7 +87,7 @@ def device_space(program: Program, target: Target) -> DeviceSpace:
     axes = tuple((axis(k), ("", *nest.plans)) for k, nest in nests.items())
     several = tuple((name, values) for name, values in axes if len(values) > 2)
     registers = target.machine.vector_registers
-    return DeviceSpace(several, None, registers, program, target, nests)
+    return DeviceSpace(several, None, registers, program=program, target=target, nests=nests)
 
 
 def _nests(

@@ -27,6 +27,7 @@ from tcsym.process.recursion import depth_checked
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.machine import Tile
 from tcsym.target.target import Target
+from tcsym.tuning.plans import plans_of
 
 Value = Any
 Values = tuple[int, ...]
@@ -77,12 +78,13 @@ def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
 class Space(Struct, frozen=True):
     """Axes with their values, the default first. Points are options; other fields are defaults.
 
-    tile: the register tile that is usual, if axes change it.
+    tile: the register tile that is usual, if axes change it. starts: what to try first.
     """
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
     tile: Tile | None
     registers: int
+    starts: tuple[Options, ...] = ()
 
     @property
     def size(self) -> int:
@@ -180,6 +182,14 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
     axes: list[tuple[str, tuple[Value, ...]]] = []
     if kept := tuple(filter(is_another, plans)):
         axes.append(("plan", ("", *kept)))
+    starts = [Options(plan=name) for name in kept]
+    directives = list(plans_of(scheduled.kernel, target.machine, default))
+    for nest in dict.fromkeys(x.nest for x in directives):
+        given = [x for x in directives if x.nest == nest]
+        texts = dict.fromkeys(text for x in given for text in (x.text, *x.others))
+        if len(texts) > 1:  # else there is but the one that it has
+            starts += [with_values(Options(), {f"plan[{nest}]": x.text}) for x in given]
+            axes.append((f"plan[{nest}]", ("", *texts)))
     for name, values in AXES.items():
         here = getattr(default, name)
         others = tuple(v for v in values if v != here)
@@ -192,4 +202,4 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
         if kept:
             axes.append((name, (here, *kept)))
     tile = target.machine.tile if any(name == "register_rows" for name, _ in axes) else None
-    return Space(tuple(axes), tile, target.machine.vector_registers)
+    return Space(tuple(axes), tile, target.machine.vector_registers, tuple(starts))
