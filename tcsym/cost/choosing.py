@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 from msgspec.structs import replace
 
 from tcsym.cost.counting import Walk, priced
-from tcsym.cost.terms import counts
 from tcsym.index.expr import TRUE, Condition, Index, condition_variables
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.index.values import evaluate
@@ -29,6 +28,7 @@ from tcsym.target.machine import Machine
 SAMPLES = 192
 GAIN = 0.01  # of the time in the mean: what a version must save to be kept
 MOST_VERSIONS = 8
+THREADS_OF_CALLS = (1, 2, 1, 8)
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
 _LEAST_POINTS, _MOST_POINTS = 8.0, 29.0  # as logarithms to base 2
@@ -36,11 +36,25 @@ _MOST_SCALE = 1.5
 
 
 class Counting:
-    """Costs of trees among buffers of a kernel, at samples of the sizes that they move with."""
+    """Costs of trees among buffers of a kernel, at samples of the sizes that they move with.
 
-    def __init__(self, kernel: Kernel, machine: Machine, sizes: frozenset[str]) -> None:
-        self.writer = Writer(samples(kernel, sizes))
-        self._machine, self._weigh = machine, priced(machine)
+    shares: trees share their work among threads in ways that differ, of which there are one or
+    several in a call. common: numbers of some sizes that calls have together.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        sizes: frozenset[str],
+        shares: bool = False,
+        common: Iterable[Mapping[str, int]] = (),
+    ) -> None:
+        found = samples(kernel, sizes, common)
+        if shares:
+            found[THREADS] = np.array([THREADS_OF_CALLS[k % 4] for k in range(SAMPLES)], np.float64)
+        self.writer = Writer(found)
+        self._machine, self._weigh, self._shares = machine, priced(machine), shares
         self._known = {v: self.writer.constant(0) for v in kernel.launched}
         self._known |= {THREADS: self.writer.constant(1)} | self.writer.variables
 
@@ -48,7 +62,8 @@ class Counting:
         """Of a call of the tree alone, if the condition holds. others: loops that are around."""
         w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
         walker = Walk(replace(kernel, body=tree), self._machine, w, self._weigh)
-        total = w.add(walker.walked(tree, known), walker.weighed(counts(call=1)))
+        walker.shares = self._shares
+        total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
@@ -82,22 +97,31 @@ def sizes_of(kernel: Kernel, tree: Node, where: Condition = TRUE) -> frozenset[s
     return found & frozenset(kernel.sizes)
 
 
-def samples(kernel: Kernel, sizes: frozenset[str], seed: int = 0) -> dict[str, Numbers]:
-    """The same for equal sizes, contexts and shapes of arguments."""
+def samples(
+    kernel: Kernel, sizes: frozenset[str], common: Iterable[Mapping[str, int]] = (), seed: int = 0
+) -> dict[str, Numbers]:
+    """The same for equal sizes, contexts and shapes of arguments. common: numbers of some sizes
+    that calls have together as often as any others."""
     context = {k.name: k for k in kernel.context}
     names = [name for name in kernel.sizes if name in sizes]
     known = tuple(context.get(name, Known(name, 1, None)) for name in names)
     shapes = (kernel.buffer(name).shape for name in kernel.arguments)
     moving = (e for shape in shapes for e in shape if not e.is_constant)
     extents = frozenset(e for e in moving if e.variables() <= sizes)
-    return dict(zip(names, _sampled(known, extents, seed), strict=True))
+    often = (frozenset(), *(frozenset(c.items()) for c in common))
+    return dict(zip(names, _sampled(known, extents, often, seed), strict=True))
 
 
 @lru_cache(8)  # nests of the same sizes have the same
-def _sampled(known: Sequence[Known], extents: frozenset[Index], seed: int) -> list[Numbers]:
+def _sampled(
+    known: Sequence[Known],
+    extents: frozenset[Index],
+    common: Sequence[frozenset[tuple[str, int]]],
+    seed: int,
+) -> list[Numbers]:
     draw, rows = random.Random(seed), list[dict[str, int]]()
     for n in range(_DRAWS):
-        row = _drawn(known, draw)
+        row = {**_drawn(known, draw), **dict(common[len(rows) // 4 % len(common)])}
         is_last = n >= _DRAWS - SAMPLES + len(rows)  # enough, whatever they are
         if is_last or all(evaluate(e, row) > 0 for e in extents):
             rows.append(row)

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tcsym.cost.statements import EMPTY, Copies, Leaf, Machinery, is_copied
 from tcsym.cost.terms import TERMS, Counts, counts, prices_of
-from tcsym.index.expr import condition_variables
+from tcsym.cost.traffic import Traffic
+from tcsym.index.expr import all_of, condition_variables, ge
 from tcsym.index.straight_line import Numbers, Writer, Written
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
@@ -42,6 +43,9 @@ from tcsym.ir.loops import (
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
+_CALL, _AWAITED = counts(call=1), counts(awaited=1)
+_THREAD_WORK = 2700  # nanoseconds of work for which a loop takes a thread
+_SHARED_LOOPS = 3  # that nest, whose iterations threads share
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 
@@ -71,7 +75,7 @@ def _at(
     known = {v: writer.constant(0) for v in kernel.launched}
     known |= {THREADS: writer.constant(1)} | writer.variables
     walker = Walk(kernel, machine, writer, weigh)
-    total = writer.add(walker.walked(kernel.body, known), walker.weighed(counts(call=1)))
+    total = walker.of_call(kernel.body, known)
     n = len(next(iter(sizes.values()))) if sizes else 1
     return np.broadcast_to(writer.columns[total], (n, width)).copy()
 
@@ -85,10 +89,23 @@ def _chosen(kernel: Kernel, sizes: Mapping[str, Any]) -> dict[str, Numbers]:
     return found
 
 
+def _last(n: Node) -> Node:
+    """What copies stand in front of, which threads make each for themselves."""
+    n = n.body if isinstance(n, Allocate) else n
+    return n.body[-1] if isinstance(n, Block) and n.body else n
+
+
 class Walk:
-    """Of one kernel. What equal parts for its variables make of a node is written once."""
+    """Of one kernel. What equal parts for its variables make of a node is written once.
+
+    shares: outermost loops whose iterations threads may share take the time of the thread that has
+    most of them; else, or where THREADS is not known, the work of all threads counts.
+    """
+
+    shares = False
 
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
+        self.kernel, self.machine = kernel, machine
         self.machinery = Machinery.of(kernel, machine)
         self.writer, self.weigh = writer, weigh
         self.leaves: dict[tuple[object, ...], Leaf] = {}
@@ -99,6 +116,13 @@ class Walk:
         self.together: dict[tuple[int, ...], Leaf] = {}
         self.costs: dict[tuple[int, float], tuple[Leaf, int]] = {}
 
+    def of_call(self, n: Node, known: Mapping[str, int]) -> int:
+        """With what it takes to call, and to wait for memory."""
+        w = self.writer
+        lines = Traffic(self.kernel, self.machine, w).awaited(n, known)
+        waits = w.multiply(lines, self.weighed(_AWAITED))
+        return w.add(w.add(self.walked(n, known), self.weighed(_CALL)), waits)
+
     def walked(self, n: Node, known: Mapping[str, int]) -> int:
         return self.closed(self.node(n, Written(self.writer, known), None, ()))
 
@@ -107,6 +131,8 @@ class Walk:
     ) -> int | Leaf:
         """A leaf if there is no loop and nothing to choose."""
         match n:
+            case TransposeBlock() if not self.machinery.has_masks:
+                return self._clipped(n, values)
             case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
                 place = id(n), loop, tile
                 if place not in self.leaves:
@@ -121,10 +147,21 @@ class Walk:
                 return self.node(body, values, loop, tile)
         raise not_on_a_cpu(n)
 
+    def _clipped(self, n: TransposeBlock, values: Written) -> int:
+        """A block, and more if some of its rows or columns are not there."""
+        whole = self.closed(self.machinery.leaf(n, None, ()))
+        ragged = self.writer.add(whole, self.weighed(self.machinery.clipped(n)))
+        condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
+        if not values.know(condition_variables(condition)):
+            return whole
+        return self.writer.choose(values.condition(condition), whole, ragged)
+
     def _found(
         self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
     ) -> int | Leaf:
         match n:
+            case Loop() if self.shares and loop is None and n.order == "parallel":
+                return self._shared(n, values, self.closed(self._loop(n, values, loop, tile)))
             case Loop():
                 return self._loop(n, values, loop, tile)
             case Branch():
@@ -142,7 +179,9 @@ class Walk:
         """An iteration with a part of a step, or all of it where there is no loop."""
         key = id(leaf), step
         if key not in self.costs:
-            found = leaf.iteration() + counts(step=step) if step else leaf.once()
+            found = leaf.once()
+            if step:
+                found = leaf.iteration(self.machinery.registers) + counts(step=step)
             self.costs[key] = leaf, self.weighed(found)
         return self.costs[key][1]
 
@@ -185,6 +224,23 @@ class Walk:
             each = w.multiply(trips, self.weighed(counts(step=step)))
             total = w.add(w.add(each, before), self._all(trips, lambda i: self.closed(body(i))))
         return w.multiply(total, w.constant(prod(x.count for x in tile)))
+
+    def _shared(self, n: Loop, values: Written, total: int) -> int:
+        """What the thread takes that has most iterations, beside what it takes to begin others."""
+        w, trips = self.writer, self.writer.constant(1)
+        one, node = w.constant(1), cast(Node, n)
+        for _ in range(_SHARED_LOOPS):
+            if not isinstance(node, Loop) or node.order != "parallel" or node.kind != "serial":
+                break
+            if not values.know(node.lower.variables() | node.upper.variables()):
+                break
+            extent = w.less(values.index(node.upper), values.index(node.lower))
+            trips, node = w.multiply(trips, w.greatest(extent, one)), _last(node.body)
+        most = w.greatest(w.quotient(total, w.constant(_THREAD_WORK)), one)
+        threads = w.least(values.variable(THREADS), w.least(most, trips))
+        rounds = w.quotient(w.add(trips, w.less(threads, one)), threads)
+        begun = w.multiply(w.least(w.less(threads, one), one), self.weighed(_LAUNCH))
+        return w.add(w.quotient(w.multiply(total, rounds), trips), begun)
 
     def _all(self, trips: int, of: Callable[[int], int]) -> int:
         """The sum of so many iterations, each of which may take another time.
@@ -240,6 +296,8 @@ class Walk:
                     found = frozenset[str]().union(*map(self._read, body))
                 case Allocate(_, body):
                     found = self._read(body)
+                case TransposeBlock() if not self.machinery.has_masks:
+                    found = n.rows.variables() | n.columns.variables()
                 case _:
                     found = frozenset()
             self.read[id(n)] = found

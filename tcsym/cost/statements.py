@@ -9,7 +9,9 @@ around them once in front of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
 
 from msgspec import Struct, field
@@ -36,7 +38,7 @@ from tcsym.ir.loops import (
     Verify,
     value_dtype,
 )
-from tcsym.ir.packed import is_dot
+from tcsym.ir.packed import elements_of, is_dot, packed_run
 from tcsym.ir.traverse import loads, value_children, walk
 from tcsym.target.machine import Machine
 from tcsym.trees import fold
@@ -49,6 +51,7 @@ PART_BYTES = 32
 NEAR = 4  # elements between lanes that are loaded in rows
 SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
 DIVISION_CYCLES = 6.0
+MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
 _OTHER_CYCLES = 125.0  # of a function that is not named here
 _CYCLES = {
     name: cycles
@@ -76,10 +79,12 @@ class Copies(Struct, frozen=True):
     variable: str
     count: int
     are_lanes: bool
+    are_masked: bool = False
 
     @staticmethod
     def of(loop: Loop) -> Copies:
-        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
+        count, are_lanes = loop.upper.as_int() or 0, loop.kind == "vector"
+        return Copies(loop.variable, count, are_lanes, loop.mask is not None)
 
 
 def is_copied(loop: Loop) -> bool:
@@ -90,24 +95,29 @@ def is_copied(loop: Loop) -> bool:
 
 class Leaf(Struct, frozen=True):
     """Statements without a loop. inside: an iteration; before: once, in front of the loop around
-    them; chain: cycles until a sum that an iteration adds to is there for the next one."""
+    them; chain: cycles until a sum that an iteration adds to is there for the next one; held:
+    registers of sums; passing: and of what is added to them, at a time."""
 
     inside: Counts
     before: Counts
     chain: float = 0.0
+    held: float = 0.0
+    passing: float = 0.0
 
     @staticmethod
     def together(leaves: Iterable[Leaf]) -> Leaf:
         parts = (EMPTY, *leaves)
         inside = sum((x.inside for x in parts), counts())
         before = sum((x.before for x in parts), counts())
-        return Leaf(inside, before, max(x.chain for x in parts))
+        held, passing = sum(x.held for x in parts), max(x.passing for x in parts)
+        return Leaf(inside, before, max(x.chain for x in parts), held, passing)
 
-    def iteration(self) -> Counts:
-        """With the cycles of an innermost loop."""
+    def iteration(self, registers: float = math.inf) -> Counts:
+        """With the cycles of an innermost loop, and what so many registers do not hold."""
         busy = _busy_cycles(self.inside)
         waiting = max(0.0, self.chain - busy)
-        return self.inside + counts(core=max(busy, self.chain), wait=waiting)
+        spilled = max(0.0, self.held + self.passing - registers)
+        return self.inside + counts(core=max(busy, self.chain), wait=waiting, spilled=spilled)
 
     def once(self) -> Counts:
         """All of it, where there is no loop around."""
@@ -131,12 +141,22 @@ class Machinery(Struct, frozen=True):
 
     buffers: Mapping[str, Buffer]
     vector_bytes: int
+    registers: int
+    has_masks: bool
     awaited: frozenset[str]
 
     @staticmethod
     def of(kernel: Kernel, machine: Machine) -> Machinery:
         buffers = {b.name: b for b in kernel.buffers}
-        return Machinery(buffers, machine.vector_bits // 8, _awaited(kernel.body))
+        size, registers = machine.vector_bits // 8, machine.vector_registers
+        return Machinery(buffers, size, registers, machine.has_masks, _awaited(kernel.body))
+
+    def clipped(self, n: TransposeBlock) -> Counts:
+        """More than a whole block, if some rows or columns are not there and there are no masks:
+        half of a masked store for each row that is loaded, and one for each that is stored."""
+        if self.has_masks:
+            return counts()
+        return counts(masked=n.height * (0.5 if self.buffers[n.target].padded else 1.5))
 
     def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
         """Of all copies. loop: the innermost around it that is no copies."""
@@ -198,7 +218,13 @@ class _Statement(Struct, frozen=True):
         v, buffer = n.value, self.machinery.buffers[n.buffer]
         is_fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
         written = _variables(n.subscripts)
-        inside, used = _together(map(self._value, value_children(v) if is_fused else (v,)))
+        operands = value_children(v) if is_fused else (v,)
+        parts = list(map(self._value, operands))
+        inside, used = _together(parts)
+        passing = self._passing([x for _, x in parts], buffer.dtype)
+        if not self.machinery.has_masks and self._is_masked(v):
+            lanes = (self._registers(x, buffer.dtype) for _, x in parts if self._has_lanes(x))
+            passing += MASK_REGISTERS * max(lanes)
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
         for stores in (False, True):
@@ -209,7 +235,9 @@ class _Statement(Struct, frozen=True):
         own = (x.count for x in self.tile if not x.are_lanes and x.variable not in written)
         through_memory = buffer.space != "register" and self.loop is not None
         chain = cycles * prod(own) + (SUM_CYCLES if through_memory else 0.0)
-        return self._leaf(inside, chain)
+        return replace(
+            self._leaf(inside, chain), held=self._registers(written, buffer.dtype), passing=passing
+        )
 
     def _value(self, v: Value) -> tuple[Counts, Variables]:
         """Its instructions and the variables on which it depends. None for what is there already,
@@ -219,7 +247,8 @@ class _Statement(Struct, frozen=True):
     def _below(self, v: Value) -> tuple[Value, ...]:
         if isinstance(v, Shuffle):
             raise not_on_a_cpu(v)
-        return () if v in self.seen or isinstance(v, HorizontalReduce) else value_children(v)
+        is_known = v in self.seen or isinstance(v, HorizontalReduce) or packed_run(v) is not None
+        return () if is_known else value_children(v)
 
     def _of_parts(
         self, v: Value, parts: Sequence[tuple[Counts, Variables]]
@@ -233,6 +262,9 @@ class _Statement(Struct, frozen=True):
             used |= v.index.variables()
         elif isinstance(v, Read):
             used |= _variables(v.subscripts)
+        run = packed_run(v)
+        if run is not None:
+            used |= _variables(run.subscripts)
         self.seen[v] = used
         own = self._operation(v, used)
         if self.loop is None or self.loop in used:
@@ -248,6 +280,10 @@ class _Statement(Struct, frozen=True):
         return found + counts(across=n), used
 
     def _operation(self, v: Value, used: Variables) -> Counts:
+        run = packed_run(v)
+        if run is not None:
+            places = tuple(s for s in run.subscripts if isinstance(s, Index))
+            return self._access(run.tensor, places, False, used, elements=elements_of(v))
         if isinstance(v, Read):
             is_found = any(not isinstance(s, Index) for s in v.subscripts)
             places = tuple(s if isinstance(s, Index) else ZERO for s in v.subscripts)
@@ -263,6 +299,8 @@ class _Statement(Struct, frozen=True):
                 return counts(other=3 * n)  # NaN wins
             case Cast():
                 return counts(other=2 * n)
+            case Call("pack", elements) if not any(x.are_lanes for x in self._own(used)):
+                return counts(gather=2 * len(elements) * n)
             case Call(function):
                 return counts(func=function_cycles(function) * n)
             case _:
@@ -275,27 +313,74 @@ class _Statement(Struct, frozen=True):
         stores: bool,
         used: Variables,
         is_found: bool = False,
+        elements: int = 1,
     ) -> Counts:
-        """Of a load or store. is_found: of a place that only data know."""
+        """Of a load or store. is_found: of a place that only data know. elements: of each lane."""
         buffer = self.machinery.buffers[name]
         if buffer.space == "register":
             return counts()
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
+        shared = 1.0 if stores else self._places(subscripts, own) / max(1, copies)
         lane = next((x.variable for x in own if x.are_lanes), None)
         if lane is None:
-            return counts(store=copies) if stores else counts(splat=copies)
+            return counts(store=copies) if stores else counts(splat=copies * shared)
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
-        if apart == 1:
-            n = self._parts(buffer.dtype, used)
-            return counts(store=n) if stores else counts(load=n)
+        if apart == elements:
+            n = shared * self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
+            if not stores:
+                return counts(load=n)
+            is_part = not buffer.padded and not self.machinery.has_masks
+            is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
+            return counts(store=n, masked=n if is_part else 0)
         if apart == 0:
-            return counts(splat=copies)
-        if apart <= NEAR and not stores:
-            return counts(near=apart * self._parts(buffer.dtype, used))
-        lanes = copies * prod(x.count for x in own if x.are_lanes)
+            return counts(splat=copies * shared)
+        if apart <= NEAR and not stores and elements == 1:
+            return counts(near=apart * shared * self._parts(buffer.dtype, used))
+        lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
+
+    def _places(self, subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
+        """How many copies read elements that no other copy does: rows of a tile share what windows
+        read."""
+        moving = [x for x in own if not x.are_lanes]
+        found = 1
+        for at in subscripts:
+            here = [x for x in moving if x.variable in at.variables()]
+            steps = [at.coefficient(x.variable) for x in here]
+            ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
+            found *= (
+                len({sum(x) for x in product(*ranges)})
+                if all(steps)
+                else prod(x.count for x in here)
+            )
+        return min(found, prod(x.count for x in moving))
+
+    def _is_masked(self, v: Value) -> bool:
+        """Whether lanes of memory are left out in what it reads."""
+        masked = {x.variable for x in self.tile if x.are_lanes and x.are_masked}
+        return any(
+            masked & _variables(r.subscripts)
+            for r in loads(v)
+            if not self.machinery.buffers[r.tensor].padded
+        )
+
+    def _passing(self, operands: Sequence[Variables], dtype: DType) -> float:
+        """Registers of operands: of a copy of the outermost loop, and what its copies share."""
+        outer = next((x for x in self.tile if not x.are_lanes and x.count > 1), None)
+        return sum(
+            self._registers(x, dtype) / (outer.count if outer and outer.variable in x else 1)
+            for x in operands
+        )
+
+    def _has_lanes(self, used: Variables) -> bool:
+        return any(x.are_lanes for x in self._own(used))
+
+    def _registers(self, used: Variables, dtype: DType) -> float:
+        """That hold what depends on these variables, of all copies."""
+        n = self._parts(dtype, used) * PART_BYTES / max(1, self.machinery.vector_bytes)
+        return max(1.0, n) if self._has_lanes(used) else prod(x.count for x in self._own(used))
 
     def _own(self, used: Variables) -> list[Copies]:
         return [x for x in self.tile if x.variable in used]

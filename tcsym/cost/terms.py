@@ -5,7 +5,7 @@ A kind is counted in what the processor does at a time: plain instructions in pa
 that one of 512 is two; what goes lane by lane in lanes. Prices are nanoseconds of a Zen 4 at 3.7
 GHz, fitted to times of all plans of 150 programs by non-negative least squares above `LEAST`, which
 is about what a processor cannot do better: what those programs hardly have would come out free.
-They rank codes of one program; what memory takes is not in them.
+They rank codes of one program; of memory only what is waited for is in them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ TERMS = (
     "across",  # a reduction of the lanes of a vector
     "stall",  # one of these that vectors wait for, of all rows of a tile at once
     "trans",  # an element of a transposed block
+    "masked",  # a vector of which some lanes are loaded or stored, without registers for masks
+    "spilled",  # a register more than there are, in an iteration of an innermost loop
     "core",  # cycles of an innermost loop: of its busiest unit, or of its chain of sums
     "wait",  # by how many of these a chain is longer than the units
     "entry",  # a loop begun
     "step",  # an iteration
+    "awaited",  # a line that no cache of one core has, and that does not follow others
     "branch",  # a version or a guard asked for
     "launch",  # a loop begun that threads may share
     "call",
@@ -50,15 +53,18 @@ LEAST = {
     "store": 0.08,
     "splat": 0.04,
     "near": 0.12,
-    "gather": 0.2,
+    "gather": 0.1,
     "scatter": 0.2,
     "across": 0.5,
     "stall": 0.5,
     "trans": 0.03,
+    "masked": 0.3,
+    "spilled": 0.1,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.3,
     "step": 0.1,
+    "awaited": 0.5,
     "branch": 0.15,
     "launch": 20.0,
     "call": 100.0,
@@ -76,10 +82,13 @@ _WIDE = {  # vectors of 512 bits
     "across": 0.5,
     "stall": 0.5,
     "trans": 0.05,
+    "masked": 0.3,
+    "spilled": 0.1,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.3,
     "step": 0.1,
+    "awaited": 0.5,
     "branch": 0.15,
     "launch": 89.1,
     "call": 322.0,
@@ -89,18 +98,21 @@ _NARROW = {
     "other": 0.04,
     "func": 0.207,
     "load": 0.111,
-    "store": 0.0943,
+    "store": 0.2,
     "splat": 0.0927,
     "near": 0.12,
-    "gather": 0.2,
-    "scatter": 0.288,
+    "gather": 0.1,
+    "scatter": 0.2,
     "across": 0.5,
-    "stall": 6.0,
+    "stall": 2.0,
     "trans": 0.045,
+    "masked": 0.6,
+    "spilled": 0.4,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.439,
     "step": 0.199,
+    "awaited": 0.5,
     "branch": 0.597,
     "launch": 40.2,
     "call": 392.0,

@@ -76,6 +76,13 @@ class Store(Struct, frozen=True):
     streamed: bool = False
 
 
+class Standing(Store, frozen=True):
+    """In the place of nodes that a pass leaves as they are. It accesses what its value reads: the
+    first `written` of these reads are of what the nodes write."""
+
+    written: int = 0
+
+
 class Update(Struct, frozen=True):
     """buffer[subscripts] = buffer[subscripts] op value; siblings may be reassociated.
 

@@ -20,10 +20,11 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    is_position_name,
     same_index,
     with_children,
 )
-from tcsym.index.expr import Index
+from tcsym.index.expr import Index, condition_variables
 from tcsym.index.values import Values, map_condition, substitute
 from tcsym.ir.device import BeginCopy, DeviceNode, LoadMatrices, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
@@ -236,6 +237,11 @@ def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Lo
                 assert_never(n)
 
 
+def allocated_in(n: Node) -> frozenset[str]:
+    """Buffers that have a place."""
+    return frozenset(b for x, _ in walk(n) if isinstance(x, Allocate) for b in x.buffers)
+
+
 def grids(n: Node) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
     """The outermost block loops, which a device launches, with the loops of the host around."""
     for x, loops in walk(n):
@@ -280,6 +286,23 @@ def value_children(v: Value) -> tuple[Value, ...]:
 def subvalues(v: Value) -> Iterator[Value]:
     """`v` and every value inside it, parents before children."""
     return preorder(v, value_children)
+
+
+def value_variables(v: Value) -> frozenset[str]:
+    """Loop variables and sizes a value depends on."""
+    out: set[str] = set()
+    for x in subvalues(v):
+        if isinstance(x, IndexValue):
+            out |= x.index.variables()
+        elif isinstance(x, Holds):
+            out |= condition_variables(x.condition)
+        elif isinstance(x, Read):
+            for s in x.subscripts:
+                if isinstance(s, Index):
+                    out |= s.variables()
+            if x.unwritten is not None:
+                out |= condition_variables(x.unwritten)
+    return frozenset(v for v in out if not is_position_name(v))
 
 
 def loads(v: Value) -> tuple[Read, ...]:

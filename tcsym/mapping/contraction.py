@@ -12,14 +12,11 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop, Update, value_dtype
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT, available
+from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads
 from tcsym.mapping.nest import Access, Nest, Statement, places, runs_on
 from tcsym.mapping.stage import largest_part
 from tcsym.mapping.tree import variables_of
-from tcsym.target.machine import Machine
-from tcsym.types import DType
 
 
 class Sum(Struct, frozen=True):
@@ -85,24 +82,6 @@ def contraction(nest: Nest) -> Contraction | None:
     return Contraction(columns, last, sums, merged)
 
 
-def packs(c: Contraction, machine: Machine) -> bool:
-    """Terms that the target adds several at once, of packed short numbers (`ir.packed`)."""
-    have = available(machine)
-    for x in c.sums:
-        types = {r.dtype for r in loads(x.update.value)}
-        shorts = all(t.is_integer and t.bits <= 16 for t in types)
-        integers = shorts and value_dtype(x.update.value) is DType.INT32 and have & {SHORT, BYTES}
-        if x.update.op == "add" and (integers or (types == {DType.BFLOAT16} and BFLOAT in have)):
-            return True
-    return False
-
-
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    c = contraction(nest)
-    return "rows" if c is None else "windows" if c.is_window else "contractions"
-
-
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
     """There are loops inside of the band that are not of a sum."""
     own = {x.variable for s in updates for x in s.around[len(nest.band) :]}
@@ -132,7 +111,8 @@ def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> 
     if v is None:
         return ()
     found, k = [v], nest.names.index(v)
-    results = [a for s in nest.statements for a in s.accesses[:1]]
+    written = [s.accesses[0] for s in nest.statements]
+    results = [a for a in written if nest.top.variable not in nest.buffers[a.buffer].private]
     while k:
         other, inner = nest.names[k - 1], nest.band[k]
         own = all(

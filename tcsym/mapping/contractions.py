@@ -11,13 +11,16 @@ from tcsym.index.expr import (
     ONE,
     TRUE,
     Index,
+    ceildiv,
     floordiv,
     index,
     maximum,
 )
 from tcsym.ir.bounds import extent
-from tcsym.mapping.contraction import Contraction, Sum, packs
+from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.nest import Access, Nest
+from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
+from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal, formula_text
 from tcsym.target.machine import Machine
@@ -33,19 +36,18 @@ class Contractions(Struct, frozen=True):
     lanes: int
 
     def proposals(self) -> Iterator[Proposal]:
-        if packs(self.c, self.machine):
-            raise Refused("short numbers are packed")
-        if self.c.is_window:
-            raise Refused("columns are read in windows")
+        self.check()
+        if self.c.rows is None:
+            yield from self._vectors()
+        else:
+            yield from self._matrices()
+
+    def check(self) -> None:
         if not self.machine.vector_bits:
             raise Refused("the target has no vectors")
         for x in self.c.sums:
             for a in (*x.wide, *x.tall):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
-        if self.c.rows is None:
-            yield from self._vectors()
-        else:
-            yield from self._matrices()
 
     def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
         for v in loops:
@@ -57,6 +59,7 @@ class Contractions(Struct, frozen=True):
         if self.along_wide:
             yield "dots", TRUE, self.dots(0, FEW)
         yield "in place", TRUE, self.in_place(0)
+        yield from self._in_parts("in place", self.in_place(0))
 
     def _matrices(self) -> Iterator[Proposal]:
         tile, across = self.machine.tile, self._across
@@ -67,7 +70,26 @@ class Contractions(Struct, frozen=True):
             yield f"{across} in lanes", TRUE, self.across(across)
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        yield "panels", TRUE, self.panels(max(1, tile.rows // len(self.c.sums)), tile.vectors)
+        height = max(1, self._rows_of_tile // len(self.c.sums))
+        if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
+            yield "panels, made once", TRUE, self.panels(height, tile.vectors, once=True)
+            return
+        panels = self.panels(height, tile.vectors)
+        yield from self._in_parts("panels", panels)
+        yield "panels", TRUE, panels
+
+    def _in_parts(self, name: str, text: str) -> Iterator[Proposal]:
+        parts = in_parts(self.nest, self.c, text, self.lanes)
+        if parts is not None:
+            yield f"{name}, sums in parts", TRUE, parts
+
+    @property
+    def _rows_of_tile(self) -> int:
+        """Fewer where another instruction adds products: all of a step are in flight."""
+        tile = self.machine.tile
+        apart = any(adds_apart(x.update, self.machine) for x in self.c.sums)
+        few = self.machine.vector_registers * 3 // (8 * tile.vectors)
+        return min(tile.rows, few) if apart else tile.rows
 
     # ---- how operands lie
 
@@ -115,7 +137,28 @@ class Contractions(Struct, frozen=True):
         """The innermost sums that are longer than a term, and what is inside of them."""
         return "; ".join(x for s in self.c.sums for x in [self._unrolled(s)] if x)
 
+    def _packed(self, s: Sum) -> tuple[str, int]:
+        """A loop of which one instruction adds several terms, best one along which rows lie, or
+        else columns; and how many: 1 if there is none."""
+        steps = steps_at_once(s.update, s.loops, self.machine)
+        known = [(x.variable, extent(x).as_int()) for x in reversed(s.loops)]
+        loops = [v for v, n in known if steps > 1 and (n is None or n >= steps)]
+        for side in (s.tall, s.wide, ()):
+            for v in loops:
+                if all(self._steps(a, v) for a in side):
+                    return v, steps
+        return s.loops[-1].variable, 1
+
+    def _sums(self, s: Sum, a: Access) -> str:
+        """Loops of the sum that move an operand, in the plan's names."""
+        packed, steps = self._packed(s)
+        moved = [x.variable for x in s.loops if self.nest.moves(a, x.variable)]
+        return " ".join(f"{v}.tile" if v == packed and steps > 1 else v for v in moved)
+
     def _unrolled(self, s: Sum) -> str:
+        packed, steps = self._packed(s)
+        if steps > 1:
+            return f"split {packed} tile pack:{steps}; split {packed}.tile unroll:{FEW}"
         for x in reversed(s.loops):
             n = extent(x).as_int()
             if n is None or n > 2 * FEW:
@@ -124,14 +167,15 @@ class Contractions(Struct, frozen=True):
                 return f"split {x.variable} unroll:{n}"
         return ""
 
-    def panels(self, rows: int, vectors: int) -> str:
-        """Register tiles over panels that fit half of the second cache."""
+    def panels(self, rows: int, vectors: int, once: bool = False) -> str:
+        """Register tiles over panels that fit half of the second cache. once: of all columns."""
         wide, tall = (x[0] for x in self.c.merged)
         tiles = maximum(8, self._fitting(vectors * self.lanes))
         operands = [(a, x) for x in self.c.sums for a in x.wide]
         moves = [any(self.nest.moves(a, v) for a, _ in operands) for v in self.outer]
         moved, still = ([v for v, x in zip(self.outer, moves) if x is y] for y in (True, False))
-        staged = {a.buffer: self._staged(a, x, f"{wide}.panel") for a, x in reversed(operands)}
+        at = "once" if once else f"at {wide}.panel"
+        staged = {a.buffer: self._staged(a, x, at) for a, x in reversed(operands)}
         return f"""
             {self.merges}
             split {tall} tile reg:{rows} end=half
@@ -143,40 +187,60 @@ class Contractions(Struct, frozen=True):
     @property
     def _panel_bytes(self) -> Index:
         """Of a vector of columns in all panels."""
-        wide = sum((x.terms * len(x.wide) for x in self.c.sums), Index())
+        packs = [(x, self._packed(x)[1]) for x in self.c.sums]
+        wide = sum((ceildiv(x.terms * len(x.wide), n) for x, n in packs), Index())
         return wide * max(1, self.machine.vector_bits // 8)
 
     def _staged(self, a: Access, x: Sum, at: str) -> str:
         wide = self.c.merged[0]
         turned = not self._steps(a, self.c.columns) and len(wide) == 1
         turned = turned and self._steps(a, x.loops[-1].variable) and not x.is_computed(a)
-        sums = [v for v in (y.variable for y in x.loops) if self.nest.moves(a, v)]
-        dims = f"{wide[0]}.tile {' '.join(sums)} {wide[0]}.reg {wide[0]}.lane"
+        dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
+        if at == "once":
+            around = " ".join(v for v in self.outer if self.nest.moves(a, v))
+            dims = f"{around} {wide[0]}.panel {dims}"
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
-        return f"stage {a.buffer} at {at} order {dims} {as_}"
+        return f"stage {a.buffer} {at} order {dims} {as_}"
 
     def _evaluated(self, at: str) -> Iterator[str]:
         """Operands of rows that are computed, once for all columns."""
         rows = self.c.merged[1][0]
         for x in self.c.sums:
             for a in x.tall:
-                if x.is_computed(a):
-                    sums = [v for v in (y.variable for y in x.loops) if self.nest.moves(a, v)]
-                    yield f"stage {a.buffer} at {at} order {rows}.tile {rows}.reg {' '.join(sums)}"
+                if self._is_made(x, a):
+                    sums, own = self._sums(x, a), f"{rows}.reg"
+                    inside = f"{sums} {own}" if self._steps(a, rows) else f"{own} {sums}"
+                    dims = f"{rows}.tile {inside}"
+                    yield f"stage {a.buffer} at {at} order {dims}"
+
+    def _is_made(self, s: Sum, a: Access) -> bool:
+        """More than a load each time that rows need an element, or a pack of these."""
+        v, steps = self._packed(s)
+        if steps == 1:
+            return s.is_computed(a)
+        return not (self._steps(a, v) and is_run(s.update, a.buffer, self.machine))
 
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
         wide, rows = self.c.merged[0][0], self.c.merged[1][:1]
         left = (self.machine.vector_registers - FEW) // max(1, height)
         vectors = min(FEW if rows else CHAINS, max(self.machine.tile.vectors, left))
-        tiles = (f"{wide}.tile", *(f"{v}.tile" for v in rows))
-        order = (*self.outer, *tiles)
+        tiles = (*(f"{v}.tile" for v in rows), f"{wide}.tile")
+        end = "half" if self._has_masks else "peel"
+        order = (*self.outer, *(tiles if end == "peel" else reversed(tiles)))
         return f"""
             {self.merges}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
-            split {wide} tile reg:{vectors} lane:{self.lanes} end=half
+            split {wide} tile reg:{vectors} lane:{self.lanes} end={end}
             {self.unrolled}
             order {" ".join(order)}"""
+
+    @property
+    def _has_masks(self) -> bool:
+        """Loads of lanes that are there only are instructions."""
+        reads = (a.buffer for x in self.c.sums for a in (*x.wide, *x.tall))
+        bits = min(self.nest.buffers[b].dtype.bits for b in reads)
+        return self.machine.has_masks or bits >= 32
 
     def across(self, v: str) -> str:
         """The loop in lanes, as columns are too few for these; they and rows are in registers."""
@@ -200,7 +264,9 @@ class Contractions(Struct, frozen=True):
         sums, copies = list[str](), list[str]()
         for x in self.c.sums:
             k, reg = x.loops[-1].variable, f"reg:{vectors}" if vectors > 1 else ""
-            sums.append(f"split {k} tile {reg} lane:{self.lanes} end=peel; combine {k}")
+            packed, steps = self._packed(x)
+            pack = f"pack:{steps}" if steps > 1 and packed == k else ""
+            sums.append(f"split {k} tile {reg} lane:{self.lanes} {pack} end=peel; combine {k}")
             inside = f"{k}.tile {f'{k}.reg' if reg else ''} {k}.lane"
             copies += self._along(
                 x, x.wide, f"at {wide}.panel order {wide}.tile {wide}.reg", inside

@@ -23,24 +23,25 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.values import map_atoms
-from tcsym.ir.loops import Block, Branch, Buffer, Choice, Kernel, Node
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Choice, Kernel, Node, block
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Refused, Version
+from tcsym.mapping.plan import Combine, Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
-from tcsym.schedule.analysis.loops import replace_loop
+from tcsym.schedule.analysis.loops import find_loop, outermost_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
 
 class Tree(Struct, frozen=True):
-    """A version of a nest, and the temporaries in it."""
+    """A version of a nest, and its temporaries. before: copies of constants, in front of it."""
 
     version: Version
     node: Node
     buffers: tuple[Buffer, ...]
+    before: tuple[Node, ...]
 
 
 def map_nest(
@@ -68,7 +69,9 @@ def map_nest_by_cost(
         return map_nest(kernel, nest, only, machine, names), only
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
     moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
-    counting = Counting(kernel, machine, frozenset[str]().union(*moves))
+    in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
+    common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
@@ -96,8 +99,10 @@ def _in_place(kernel: Kernel, nest: Nest, trees: Sequence[Tree], names: Names) -
     node = trees[-1].node
     for t in reversed(trees[:-1]):
         node = Branch(t.version.when, t.node, node)
-    new = marked(node, names)
-    body = replace_loop(kernel.body, nest.top.variable, lambda _: new)
+    new, before = marked(node, names), [marked(x, names) for t in trees for x in t.before]
+    top, outer = nest.top.variable, outermost_loop(kernel.body, nest.top.variable).variable
+    mapped = replace_loop(find_loop(kernel.body, outer), top, lambda _: new)
+    body = replace_loop(kernel.body, outer, lambda _: block(*before, mapped))
     made = (b for t in trees for b in t.buffers)
     return replace(kernel, body=body, buffers=(*kernel.buffers, *made))
 
@@ -109,9 +114,33 @@ def _trees(
     for v in versions:
         made = _mapped(nest.with_sizes(v.facts), v, shared, machine)
         close = Close(names, made.buffers)
-        node = close(made.node, {}, {})
-        found.append(Tree(v, node, tuple(close.made)))
+        node, before = _apart(close(made.node, {}, {}), made.once, frozenset(kernel.constants))
+        free = frozenset(b for x in before for b, _, is_written, _ in accessed(x) if is_written)
+        buffers = (replace(b, space="arena") if b.name in free else b for b in close.made)
+        found.append(Tree(v, node, tuple(buffers), before))
     return found
+
+
+def _apart(
+    node: Node, once: tuple[str, ...], constants: frozenset[str]
+) -> tuple[Node, tuple[Node, ...]]:
+    """The node without copies of constants, and these: the first of `once` is the outermost."""
+    if not once:
+        return node, ()
+    assert isinstance(node, Allocate)
+    (name,), parts = node.buffers, node.body.body if isinstance(node.body, Block) else ()
+    filling = [k for k, x in enumerate(parts) if _writes(x, name)]
+    copies = tuple(parts[k] for k in filling)
+    inner, before = _apart(
+        block(*(x for k, x in enumerate(parts) if k not in filling)), once[1:], constants
+    )
+    if once[0] in constants:
+        return inner, (*copies, *before)
+    return Allocate(node.buffers, block(*copies, inner)), before
+
+
+def _writes(node: Node, name: str) -> bool:
+    return any(b == name and is_written for b, _, is_written, _ in accessed(node))
 
 
 def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:

@@ -51,7 +51,8 @@ class Statement(Struct, frozen=True):
 
 class Nest(Struct, frozen=True):
     """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
-    around: variables of loops around the nest."""
+    around: variables of loops around the nest. constants: buffers that are bound once for many
+    calls."""
 
     top: Loop
     band: tuple[Loop, ...]
@@ -60,6 +61,7 @@ class Nest(Struct, frozen=True):
     buffers: Mapping[str, Buffer]
     sizes: frozenset[str]
     around: frozenset[str] = frozenset()
+    constants: frozenset[str] = frozenset()
 
     def with_sizes(self, facts: Mapping[str, int]) -> Nest:
         """The nest where these sizes are numbers; loops of one iteration inside are none."""
@@ -71,7 +73,8 @@ class Nest(Struct, frozen=True):
             substitute_node(self.top, values), partial(_without_single, self.top.variable)
         )
         assert isinstance(top, Loop)
-        return analyse(top, buffers, self.sizes, self.around)
+        nest = analyse(top, buffers, self.sizes, self.around)
+        return replace(nest, constants=self.constants)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, var
 
-End = Literal["mask", "half", "peel"]
+End = Literal["mask", "half", "peel", "overlap"]
 As = Literal["plain", "turned"]
 POINTS = ("reg", "lane")  # parts that are registers and lanes, which sink into every statement
 
@@ -42,8 +42,9 @@ class Refused(Exception):
 class Split(Struct, frozen=True):
     """A loop becomes one for each part, from outside in; the first has no size of its own.
 
-    `reg` is unrolled, `lane` a vector, any other a loop that counts what is inside of it. The only
-    part `unroll` repeats the body of the loop as it is. end: what becomes of the ragged last tile.
+    `reg` is unrolled, `lane` a vector, any other a loop that counts what is inside of it. The last
+    part `pack` are terms of a sum that one instruction adds (`pack`). The only part `unroll`
+    repeats the body of the loop as it is. end: what becomes of the ragged last tile.
     """
 
     axis: str
@@ -74,13 +75,14 @@ class Combine(Struct, frozen=True):
 
 
 class Stage(Struct, frozen=True):
-    """What reads of the operand need inside the loop `at` is copied at its start.
+    """What reads of the operand need inside the loop `at` is copied at its start; without one, all
+    that the nest needs is copied once, in front of it.
 
     order: the copy's dimensions, a loop each. turned: by blocks transposed in registers.
     """
 
     operand: str
-    at: str
+    at: str | None
     order: tuple[str, ...]
     as_: As = "plain"
 
@@ -145,7 +147,8 @@ def directive_text(d: Directive) -> str:
             return f"combine {axis} at {at}"
         case Stage(operand, at, order, as_):
             turned = ["as", as_] if as_ != "plain" else []
-            return " ".join(("stage", operand, "at", at, "order", *order, *turned))
+            where = ("once",) if at is None else ("at", at)
+            return " ".join(("stage", operand, *where, "order", *order, *turned))
 
 
 def with_sizes(plan: Plan, change: Callable[[Index], Index]) -> Plan:

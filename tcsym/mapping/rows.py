@@ -13,9 +13,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, all_of, ge
+from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, ge
 from tcsym.index.linear import linear_coefficient
-from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
@@ -27,9 +26,8 @@ from tcsym.target.machine import Machine
 
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
-FAR = 8  # part of the last cache which what is read may fill, beside what is written
+HELD = 4  # part of the last cache which rows that are copied may fill
 PART = 8192  # rows of a column that are work for one thread
-SHORT = 64  # elements of rows that are copied
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
@@ -64,7 +62,7 @@ class _Proposals(Struct, frozen=True, dict=True):
             around = {x.variable for x in s.around}
             ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
             around -= frozenset[str]().union(*ranges)
-            windows = [a.buffer for a in s.accesses if _is_window(nest, s, a)]
+            windows = [a.buffer for a in s.accesses if is_window(nest, s, a)]
             if windows:
                 raise Refused(f"{windows[0]} is read in windows")
             moving = [variables_of(a.subscripts) for a in s.accesses]
@@ -148,7 +146,13 @@ class _Proposals(Struct, frozen=True, dict=True):
                 f"split {u}.tile vector lane:{self.lanes} end=peel",
             )
         )
-        return "short rows as one", ge(SHORT, n), text
+        return "short rows as one", self._may_hold(n), text
+
+    def _may_hold(self, n: Index) -> Condition:
+        """Copies and sums of several rows of so many elements take no more memory than a cache."""
+        bits = max(b.dtype.bits for b in self.nest.buffers.values())
+        bytes_ = self.machine.level("l3").bytes // HELD
+        return ge(bytes_ // (FOLDED * max(1, bits // 8)), n)
 
     def _is_written(self, buffer: str) -> bool:
         return any(s.node.buffer == buffer for s in self.nest.statements)
@@ -185,7 +189,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         whole = all(runs_on(nest.buffers[a.buffer], a.subscripts, k, v, n) for a in used)
         if (n.variables() | length.variables()) - nest.sizes:
             return
-        few = ge(8 * SHORT, n)
+        few = self._may_hold(n)
         part = f"split {k} part row:{PART}; combine {k}.part at {v}"
         last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
         if whole:
@@ -226,17 +230,8 @@ class _Proposals(Struct, frozen=True, dict=True):
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
             text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(leaves, 1)]
-            yield f"{HEIGHT} rows", self._near(), "; ".join((*text, f"order {order}"))
+            yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
         yield "single rows", TRUE, "; ".join(self._vectors(leaves, HEIGHT))
-
-    def _near(self) -> Condition:
-        """What is read may be in the cache of all cores. From memory, several rows at once are
-        slower than one after the other."""
-        reads = {a.buffer for s in self.summed for a in s.accesses[1:]}
-        arguments = [b for b in map(self.nest.buffers.get, sorted(reads)) if b is not None]
-        share = self.machine.level("l3").bytes // FAR
-        shapes = [(b.dtype.bytes, b.shape) for b in arguments if b.space == "argument"]
-        return all_of(ge(share // n, product_of(shape)) for n, shape in shapes)
 
     def _leaves(self) -> dict[str, tuple[Statement, ...]]:
         """Innermost loops inside of the band, with what is in them."""
@@ -274,10 +269,10 @@ class _Proposals(Struct, frozen=True, dict=True):
         if all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
             at = f"at {v}.tile order"
             copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
-            yield "turned rows in lanes", ge(SHORT, n), "; ".join((split, *copies))
+            yield "turned rows in lanes", self._may_hold(n), "; ".join((split, *copies))
 
 
-def _is_window(nest: Nest, s: Statement, a: Access) -> bool:
+def is_window(nest: Nest, s: Statement, a: Access) -> bool:
     """Points of the band find elements in their sums that others find, too."""
     band, inner = s.around[: len(nest.band)], s.around[len(nest.band) :]
     return any(

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
-from tcsym.mapping.choose import versions
-from tcsym.mapping.contraction import family
+from tcsym.mapping.choose import family, versions
 from tcsym.mapping.given import given_for, place_of, plan_asked, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Directives, Refused, Version
+from tcsym.mapping.signs import with_signs
 from tcsym.mapping.text import GivenNest
 from tcsym.options import NEST_FIELDS, Options, told_of_plan
 from tcsym.schedule.analysis.assume import in_context
@@ -49,13 +49,19 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
 def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Kernel | None:
     """By the plan that options have for it; None if it cannot be carried out, which is told."""
     try:
-        nest = _nest(kernel, loop)
+        nest, sums = _nest(kernel, loop), tuple[str, ...]()
+        if given.packs:
+            kernel, sums = with_signs(kernel, nest, setting.machine, setting.names)
+            nest = _nest(kernel, loop)
+        nest = _known(kernel, nest)
         found = list(versions_of(given, nest))
         if given.by_cost:
-            return _chosen(kernel, nest, setting, found, has_all=True)
-        reached = _reached(kernel, found)
-        mapped = map_nest(kernel, nest, reached, setting.machine, setting.names)
-        return _recorded(mapped, nest, setting, reached)
+            kernel = _chosen(kernel, nest, setting, found, has_all=True)
+        else:
+            reached = _reached(kernel, found)
+            kernel = map_nest(kernel, nest, reached, setting.machine, setting.names)
+            kernel = _recorded(kernel, nest, setting, reached)
+        return _with_sums(kernel, sums, setting)
     except Refused as reason:
         setting.unmet.append(told_of_plan(place_of(given, reason), str(reason), reason.hint))
         return None
@@ -63,12 +69,13 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
 
 def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
-    loops = loops_around(kernel.body, loop)
-    if ordered := [x.variable for x in loops if x.order != "parallel"]:
-        # panels of other nests may be filled in front of what the tree writes in them
-        raise Refused(f"it runs inside of {', '.join(ordered)}, in order")
-    buffers, around = {b.name: b for b in kernel.buffers}, frozenset(x.variable for x in loops)
+    around = frozenset(x.variable for x in loops_around(kernel.body, loop))
+    buffers = {b.name: b for b in kernel.buffers}
     nest = analyse(top, buffers, frozenset(kernel.sizes), around)
+    return replace(nest, constants=frozenset(kernel.constants))
+
+
+def _known(kernel: Kernel, nest: Nest) -> Nest:
     return nest.with_sizes({k.name: k.low for k in kernel.context if k.low == k.high})
 
 
@@ -76,10 +83,21 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     nest = _nest(kernel, loop)
     if not setting.options.mapping and family(nest) not in SWITCHED:
         raise Refused
-    reason = _reason(nest, kernel, setting.options)
+    reason = _reason(setting.options)
     if reason:
         raise Refused(reason)
-    return _chosen(kernel, nest, setting, versions(nest, setting.machine))
+    kernel, sums = with_signs(kernel, nest, setting.machine, setting.names)
+    nest = _known(kernel, _nest(kernel, loop))
+    kernel = _chosen(kernel, nest, setting, versions(nest, setting.machine))
+    return _with_sums(kernel, sums, setting)
+
+
+def _with_sums(kernel: Kernel, sums: Iterable[str], setting: Setting) -> Kernel:
+    """Nests that were put in front of one, which no plan names, mapped too."""
+    own = replace(setting, options=replace(setting.options, plan=""))
+    for x in sums:
+        kernel = serve(kernel, x, own) or kernel
+    return kernel
 
 
 def _chosen(
@@ -97,16 +115,13 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
     return kernel
 
 
-def _reason(nest: Nest, kernel: Kernel, options: Options) -> str:
+def _reason(options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
     changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
     if not plan_asked(nest.top.variable, options):
         changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"
-    constant = set(kernel.constants) & {a.buffer for s in nest.statements for a in s.accesses}
-    if constant:
-        return f"{', '.join(sorted(constant))} may be laid out once for all calls"
     return ""
 
 

@@ -49,9 +49,12 @@ from tcsym.ir.loops import (
     block,
     value_dtype,
 )
+from tcsym.ir.packed import elements_of
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
+from tcsym.mapping.pack import first_read, is_pack, packs_of
 from tcsym.mapping.plan import Refused, Stage
+from tcsym.mapping.rows_apart import rows_apart
 from tcsym.mapping.tree import (
     Mapping_,
     accessed,
@@ -67,11 +70,12 @@ Places = tuple[Index, ...]
 
 
 def stage(m: Mapping_, d: Stage) -> Mapping_:
-    at = found(m.node, d.at)
-    source, dims, forms = _accesses(at, d)
+    at = Loop("the nest", ZERO, ONE, m.node) if d.at is None else found(m.node, d.at)
+    value = _held(at, d)
+    source, dims, forms = _accesses(at, d, value)
+    own = m.buffers[d.operand].dtype
     _check(at, d, source, dims)
     dims = _repeated(m, at, source, dims)
-    value, own = _held(m, at, d), m.buffers[d.operand].dtype
     copy = _Copy(m, d, source, tuple(dims), unused(d.operand, "copy", m.buffers), value)
     shape = [x.upper if x.kind != "serial" else _most(m, x) for x in dims]
     if d.as_ == "turned":
@@ -91,13 +95,27 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         else map_node(at.body, None, of_copy)
     )
     written = _is_written(at, d)
+    if written and d.at is None:
+        raise Refused(f"{d.operand} is written: it has no copy for all of the nest")
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
     if all(x.kind == "serial" for x in dims):
         body, m = as_row(body, m, copy.name)
+    elif d.as_ != "turned" and (terms := _terms(dims)):
+        body, m = as_row(body, m, copy.name, terms)
     body = allocated(copy.name, body)
+    if d.at is None:
+        return replace(m, node=body, ends=ends, once=(d.operand, *m.once))
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
+
+
+def _terms(dims: Sequence[Loop]) -> slice | None:
+    """Neighbouring dimensions of loops of a sum, if there are several."""
+    places = [k for k, x in enumerate(dims) if x.kind == "serial" and x.order == "reduction"]
+    if len(places) < 2 or places[-1] - places[0] >= len(places):
+        return None
+    return slice(places[0], places[-1] + 1)
 
 
 def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:
@@ -140,10 +158,10 @@ def _is_written(at: Loop, d: Stage) -> bool:
     """Whether it is; `Refused` if what is written was needed before."""
     written = [w for b, _, w, _ in accessed(at.body) if b == d.operand]
     if any(written) and not written[0]:
-        raise Refused(f"{d.operand} is read before it is written inside of {d.at}")
+        raise Refused(f"{d.operand} is read before it is written inside of {at.variable}")
     first = next(x for x, _ in walk(at.body) if isinstance(x, Store | Update) and _uses(x, d))
     if any(written) and not isinstance(first, Store):
-        raise Refused(f"{d.operand} is added to inside of {d.at}")
+        raise Refused(f"{d.operand} is added to inside of {at.variable}")
     return any(written)
 
 
@@ -151,12 +169,20 @@ def _uses(x: Node, d: Stage) -> bool:
     return any(b == d.operand for b, *_ in accessed(x))
 
 
-def _accesses(at: Loop, d: Stage) -> tuple[Places, list[Loop], dict[Places, Places]]:
-    """An access in all loops of the order, those loops, and where in the copy each access is."""
+def _accesses(
+    at: Loop, d: Stage, value: Value | None
+) -> tuple[Places, list[Loop], dict[Places, Places]]:
+    """An access in all loops of the order, those loops, and where in the copy each access is.
+    Elements that are packed together have one place; those beside packs stay where they are."""
     uses = [(s, around) for b, s, _, around in accessed(at.body) if b == d.operand]
+    if value is not None and is_pack(value):
+        first = first_read(value, d.operand).subscripts
+        uses = [u for u in uses if u[0] == first]
     whole = [u for u in uses if set(d.order) <= {x.variable for x in u[1]}]
     if not whole:
-        raise Refused(f"{d.operand} is not used inside of {d.at} in all of {' '.join(d.order)}")
+        raise Refused(
+            f"{d.operand} is not used inside of {at.variable} in all of {' '.join(d.order)}"
+        )
     source, inside = whole[0]
     dims = [x for v in d.order for x in inside if x.variable == v]
     return source, dims, {s: _form(source, dims, s, around, d) for s, around in uses}
@@ -177,7 +203,7 @@ def _form(
         names[x.variable] = var(wanted[0].variable)
     if tuple(substitute(s, names) for s in source) != other:
         raise Refused(f"{d.operand} is used at other places, too")
-    return tuple(names[x.variable] - x.lower for x in dims)
+    return tuple(names[x.variable] - substitute(x.lower, names) for x in dims)
 
 
 def _alike(x: Loop, y: Loop) -> bool:
@@ -196,9 +222,11 @@ def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
     missing = moving & inside - set(d.order)
     if missing:
         raise Refused(f"{', '.join(sorted(missing))} moves {d.operand}, too")
+    known = set[str]()
     for x in dims:
-        if x.variable in moving and _range(x) & inside:
+        if x.variable in moving and _range(x) & inside - known:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
+        known.add(x.variable)
 
 
 def _most(m: Mapping_, x: Loop) -> Index:
@@ -209,15 +237,18 @@ def _most(m: Mapping_, x: Loop) -> Index:
     return n
 
 
-def _held(m: Mapping_, at: Loop, d: Stage) -> Value | None:
+def _held(at: Loop, d: Stage) -> Value | None:
     """The largest value that is computed of the operand and moves as it does; None if it is just
     what is read, or not the same for all that reads it."""
     nodes = [x for x, _ in walk(at.body) if isinstance(x, Store | Update)]
+    packs = list(dict.fromkeys(v for x in nodes for v in packs_of(x.value, d.operand)))
     read_by = [x for x in nodes if any(_reads(v, d) for v in subvalues(x.value))]
-    if d.as_ == "turned" or len(read_by) != 1:
+    if d.as_ == "turned" or (len(read_by) != 1 and len(packs) != 1):
         return None
     changed = {x.buffer for x in nodes}
     loops = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
+    if len(packs) == 1:
+        return None if {r.tensor for r in loads(packs[0])} & changed else packs[0]
     found = largest_part(read_by[0].value, d.operand, loops)
     if isinstance(found, Read) or any(r.tensor in changed for r in loads(found)):
         return None
@@ -276,11 +307,16 @@ class _Copy(Struct, frozen=True):
         outer = [x for x in self.dims if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
         vector = replace(lane, order="parallel", mask=None, body=copied(together))
-        single = replace(lane, order="parallel", body=copied(self.source))
         if lane.mask is not None:
             whole = all_of((whole, ge(lane.mask, lane.upper)))
-        arms = self._around(vector, inner), self._around(single, inner)
-        return _in_order(outer, Branch(whole, *arms))
+        apart = rows_apart(self.source, lane)
+        if apart is None:
+            single = replace(lane, order="parallel", body=copied(self.source))
+            other = self._around(single, inner)
+        else:
+            held = Read(self.name, places, dtype)
+            other = apart.filled(held, copied, lambda x: self._around(x, inner))
+        return _in_order(outer, Branch(whole, self._around(vector, inner), other))
 
     def out(self) -> Node:
         if self.d.as_ == "turned":
@@ -290,8 +326,9 @@ class _Copy(Struct, frozen=True):
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
         """Loops as the operand lies in memory, points inside; ragged rows are counted."""
-        serial = [x if x.kind == "serial" else _counted(x) for x in dims if _is_loop(x)]
-        points = [x for x in dims if not _is_loop(x)]
+        moved = [self._as_lanes(x) for x in dims]
+        serial = [x if x.kind == "serial" else _counted(x) for x in moved if _is_loop(x)]
+        points = [x for x in moved if not _is_loop(x)]
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
         loops = sorted(serial, key=self._dimension)
@@ -299,6 +336,15 @@ class _Copy(Struct, frozen=True):
             store, last = self._in_vectors(store, loops[-1])
             loops[-1] = last
         return _in_order(loops, store)
+
+    def _as_lanes(self, x: Loop) -> Loop:
+        """Rows that lie along memory in both are a vector, if they are as many as one has lanes."""
+        n, b = x.upper.as_int() or 0, self.m.buffers[self.d.operand]
+        if x != self.dims[-1] or x.kind != "unrolled" or n < 2 or n & (n - 1):
+            return x
+        along = stride(b, self.source, x.variable) == ONE
+        alone = not any(y.kind == "vector" for y in self.dims)
+        return replace(x, kind="vector") if along and alone else x
 
     @property
     def lanes(self) -> int:
@@ -308,7 +354,7 @@ class _Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        fits = stride(b, self.source, x.variable) == ONE
+        fits = stride(b, self.source, x.variable) == index(elements_of(self.value))
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:

@@ -74,6 +74,12 @@ class GivenNest(Struct, frozen=True):
     by_cost: bool = False
     plan_name: str = ""
 
+    @property
+    def packs(self) -> bool:
+        """Terms of short numbers, in some version."""
+        splits = (d for v in self.versions for d in v.plan if isinstance(d, Split))
+        return any(name == "pack" for d in splits for name, _ in d.parts)
+
 
 def parse(text: str) -> Plan:
     """The plan of a nest that has but one. Errors: OptionError."""
@@ -237,7 +243,7 @@ _FORMS = {
     "order": "order LOOP ..",
     "merge": "merge LOOP LOOP ..",
     "combine": "combine LOOP at LOOP",
-    "stage": "stage TENSOR at LOOP order LOOP .. as turned",
+    "stage": "stage TENSOR at LOOP order LOOP .. as turned, or stage TENSOR once ..",
 }
 _NAMES = ", ".join(_FORMS)
 
@@ -259,16 +265,22 @@ def _directive(x: Piece) -> Directive:
             return Combine(axis)
         case ["combine", axis, "at", at]:
             return Combine(axis, at)
-        case ["stage", operand, "at", at, "order", *order, "as", _] if order:
-            as_: As = _one_of(x, words[-1], 0, get_args(As))
-            return Stage(operand, at, tuple(order), as_)
+        case ["stage", operand, "once", "order", *order] if order:
+            return _stage(x, words, operand, None, order)
         case ["stage", operand, "at", at, "order", *order] if order:
-            return Stage(operand, at, tuple(order))
+            return _stage(x, words, operand, at, order)
         case [name, *_] if name in _FORMS:
             raise Wrong(f"no form of `{name}`", 0, len(x.text), f"write `{_FORMS[name]}`")
     close = get_close_matches(words[0].text, _FORMS, 1)
     hint = f"did you mean `{close[0]}`?" if close else f"directives are {_NAMES}"
     raise Wrong(f"there is no directive `{words[0].text}`", 0, len(words[0].text), hint)
+
+
+def _stage(x: Piece, words: list[Piece], operand: str, at: str | None, order: list[str]) -> Stage:
+    as_: As = "plain"
+    if len(order) > 2 and order[-2] == "as":
+        as_, order = _one_of(x, words[-1], 0, get_args(As)), order[:-2]
+    return Stage(operand, at, tuple(order), as_)
 
 
 def _one_of(x: Piece, word: Piece, start: int, known: Sequence[T]) -> T:

@@ -48,7 +48,8 @@ class Mapping_(Struct, frozen=True):
     """A nest on its way: its tree, all buffers by name.
 
     most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
-    the last tile of a loop ends. own: temporaries that live inside of the nest.
+    the last tile of a loop ends. own: temporaries that live inside of the nest. once: copies that
+    are made in front of all its loops, as many as its node is in allocations of them.
     """
 
     node: Node
@@ -59,6 +60,7 @@ class Mapping_(Struct, frozen=True):
     ends: Mapping[str, str] = {}
     made: dict[str, Buffer] = {}
     own: frozenset[str] = frozenset()
+    once: tuple[str, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]
@@ -116,29 +118,34 @@ def redirected(node: Node, places: Mapping[str, Place]) -> Node:
     return map_node(node, statement, value)
 
 
-def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
-    """The buffer with one dimension, so that the loops of those that it had may be merged."""
+def as_row(body: Node, m: Mapping_, name: str, dims: slice = slice(None)) -> tuple[Node, Mapping_]:
+    """The buffer with one dimension in the place of several, so that the loops of these may be
+    merged."""
     b = m.buffers[name]
-    steps = b.element_strides()
+    first, last, _ = dims.indices(len(b.shape))
+    steps = Buffer(name, b.dtype, b.shape[first:last]).element_strides()
 
-    def place(at: tuple[Index, ...]) -> tuple[str, tuple[Index, ...]]:
-        return name, (sum((i * n for i, n in zip(at, steps, strict=True)), ZERO),)
+    def row(at: tuple[Index, ...]) -> tuple[Index, ...]:
+        one = sum((i * n for i, n in zip(at[first:last], steps, strict=True)), ZERO)
+        return (*at[:first], one, *at[last:])
 
-    row = replace(b, shape=(product_of(b.shape),))
-    return redirected(body, {name: place}), m.with_buffer(row)
+    shape = (*b.shape[:first], product_of(b.shape[first:last]), *b.shape[last:])
+    body = redirected(body, {name: lambda at: (name, row(at))})
+    return body, m.with_buffer(replace(b, shape=shape))
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
-    """Buffer, subscripts, whether it is written, and the loops around, of every access."""
+    """Buffer, subscripts, whether it is written, and the loops around, of every access: of a
+    statement what it reads first."""
     for x, around in walk(node):
         match x:
             case Store() | Update():
-                yield x.buffer, x.subscripts, True, around
                 for r in loads(x.value):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
+                yield x.buffer, x.subscripts, True, around
             case TransposeBlock():
-                yield x.target, x.target_subscripts, True, around
                 yield x.source, x.source_subscripts, False, around
+                yield x.target, x.target_subscripts, True, around
             case Verify() | Loop() | Prefetch():
                 for r in _reads(x):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
@@ -180,12 +187,18 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
             return block(*(sunk(points, x, buffers) for x in body))
         case Branch(c, a, b):
             return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
-        case Loop() if node.kind == "serial":
+        case Loop() if node.kind == "serial" or _is_terms(node):
             return replace(node, body=sunk(points, node.body, buffers))
         case _:
             for p in reversed(points):
                 node = replace(p, body=node)
             return node
+
+
+def _is_terms(x: Loop) -> bool:
+    """Copies of terms, which many sums have one of before any has the next."""
+    inside = (y for y, _ in walk(x.body) if isinstance(y, Loop))
+    return x.order == "reduction" and all(y.kind != "vector" for y in inside) and x.kind != "vector"
 
 
 # ---- names of their own

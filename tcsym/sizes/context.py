@@ -129,7 +129,11 @@ def _atom_interval(atom: Atom, ranges: Ranges, found: dict[Index, Interval]) -> 
         case FloorDiv(a, b) if a == b:
             return Interval(int((interval(a, ranges, found).low or 0) > 0), 1)
         case FloorDiv(a, b):
-            return _quotient(interval(a, ranges, found), interval(b, ranges, found))
+            by, times = interval(b, ranges, found), _times(b, a) if b.terms else 0
+            if times and by.low is not None and by.low > 0:  # (b + n - 1) / b: 1 + (n - 1) / b
+                rest = _quotient(interval(a - b * times, ranges, found), by)
+                return _plus(rest, times)
+            return _quotient(interval(a, ranges, found), by)
         case Mod(_, b):
             return _remainder(interval(b, ranges, found))
         case Min(args):
@@ -143,6 +147,17 @@ def _atom_interval(atom: Atom, ranges: Ranges, found: dict[Index, Interval]) -> 
             return Interval(_extremum(arms, True).low, _extremum(arms, False).high)
         case _:
             assert_never(atom)
+
+
+def _times(b: Index, a: Index) -> int:
+    """How often the whole of `b` is a part of `a`."""
+    (atom, c), rest = b.terms[0], dict(a.terms)
+    n = rest.get(atom, 0) // c
+    return n if all(rest.get(x, 0) == n * k for x, k in b.terms) else 0
+
+
+def _plus(x: Interval, n: int) -> Interval:
+    return Interval(None if x.low is None else x.low + n, None if x.high is None else x.high + n)
 
 
 def _remainder(divisor: Interval) -> Interval:

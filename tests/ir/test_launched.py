@@ -9,8 +9,20 @@ import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Const
 from tcsym.index.expr import Index, eq, ge, var
-from tcsym.ir.launched import launched
-from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
+from tcsym.index.straight_line import Writer
+from tcsym.ir.launched import chosen, launched
+from tcsym.ir.loops import (
+    THREADS,
+    Block,
+    Branch,
+    Buffer,
+    Choice,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    View,
+)
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
 
@@ -31,6 +43,19 @@ def test_conditions_on_sizes_decide() -> None:
     body = Block((Branch(ge(N, 5), task("a"), task("b")), Branch(eq(K, 1), task("c"))))
     assert names(body, N=5, K=1) == ["a", "c"]
     assert names(body, N=4, K=2) == ["b"]
+
+
+def test_any_number_of_threads_may_choose() -> None:
+    w = Writer({"N": [1.0, 100.0, 7.0], THREADS: [1.0, 2.0, 4.0]})
+    n, threads = w.variables["N"], w.variables[THREADS]
+    costs = w.written([n, w.quotient(w.multiply(w.constant(3), n), threads)])
+    body = Branch(eq(var("plan"), 0), task("a"), task("b"))
+    buffers = (Buffer("A", DType.FLOAT32, (N,)),)
+    kernel = Kernel("k", ("N",), ("A",), buffers, body, choices=(Choice("plan", costs),))
+    assert [x.variable for x in launched(kernel, {"N": 5})] == ["a", "b"]
+    assert chosen(kernel, {"N": 5}) == {} and chosen(kernel, {"N": 5, THREADS: 9}) == {"plan": 1}
+    assert [x.variable for x in launched(kernel, {"N": 0})] == []
+    assert chosen(kernel, {"N": 0}) == {"plan": 0}
 
 
 def test_conditions_on_more_leave_both() -> None:

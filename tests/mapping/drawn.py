@@ -98,7 +98,16 @@ def plan(r: random.Random, nest: Nest) -> str:
     if len(band) > 1 and r.random() < 0.3:
         k = r.randrange(len(band) - 1)
         out.append(f"merge {band[k]} {band.pop(k + 1)}")
-    wide = r.choice([*band, *(x.variable for x in nest.inner), ""])
+    sums = [x.variable for x in nest.inner if x.order == "reduction"]
+    inside = [x.variable for x in nest.inner]
+    if inside == sums and len(sums) == 1 and r.random() < 0.4:
+        whole = f"{sums[0]}.{r.choice(('part', 'row'))}"
+        out.append(f"split {sums[0]} part row:{r.choice((1, 2, 3, 5))}")
+        out.append(f"combine {whole} at {band[0]}")
+        loops[whole] = [whole]
+        band = [f"{v}.parts" for v in band]
+        inside = sums = [f"{sums[0]}.{'row' if whole.endswith('part') else 'part'}"]
+    wide = r.choice([*band, *(v for v in inside if "." not in v), ""])
     for v in band:
         outer, points = _parts(r, v == wide, r.choice(sorted(nest.sizes)))
         if outer or points:
@@ -107,14 +116,13 @@ def plan(r: random.Random, nest: Nest) -> str:
             [f"{v}.{p.partition(':')[0]}" for p in outer or ["tile"]] if outer or points else [v]
         )
     inner = list[str]()
-    for x in nest.inner:
-        v = x.variable
+    for v in inside:
         if v == wide:
             end = r.choice(("", "end=peel", "end=mask"))
             reg = r.choice(("", "reg:2"))
             out.append(f"split {v} tile {reg} lane:{LANES} {end}")
             inner.append(f"{v}.tile")
-            if x.order == "reduction":
+            if v in sums:
                 out.append(f"combine {v}")
         else:
             inner.append(v)
@@ -138,6 +146,7 @@ def _parts(r: random.Random, is_wide: bool, size: str) -> tuple[list[str], list[
     if outer and not points and len(outer) == 1:
         points = ["reg:2"]
     end = r.choice(("", "", "end=half", *["end=peel"] * is_wide)) if points else ""
+    end = "end=overlap" if end == "end=half" and outer == ["tile"] and r.random() < 0.2 else end
     return (outer or (["tile"] if points else [])), [*points, *([end] if end else [])]
 
 

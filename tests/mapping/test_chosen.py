@@ -103,12 +103,12 @@ def test_costs_are_those_of_what_runs() -> None:
     (choice,), rng = kernel.choices, random.Random(3)
     for _ in range(20):
         sizes = {n: rng.randrange(1, 200) for n in kernel.sizes}
-        costs = [float(x[0, 0]) for x in choice.costs.evaluate(sizes)]
-        taken = chosen(kernel, sizes)[choice.variable]
+        costs = [float(x[0, 0]) for x in choice.costs.evaluate({THREADS: 1, **sizes})]
+        taken = chosen(kernel, {THREADS: 1, **sizes})[choice.variable]
         assert costs[taken] == min(costs)
         values = {n: np.array([v]) for n, v in {**sizes, choice.variable: taken}.items()}
         whole = nanoseconds(kernel, machine, values)[0]
-        assert 0.9 < whole / costs[taken] < 1.2
+        assert 0.85 < whole / costs[taken] < 1.2
 
 
 def test_one_size_needs_one_version() -> None:

@@ -40,8 +40,7 @@ def assert_right(f: tcsym.Kernel, n: int, d: int, dtype: str) -> None:
 def test_what_is_chosen(name: str, dtype: str, target: str) -> None:
     f = tcsym.define(HEAD.format(dtype, PROGRAMS[name]), target=target).f
     told = str(f.explain("mapped")).splitlines()
-    refused = [x for x in told if "not mapped by directives" in x]
-    assert all("runs inside of" in x for x in refused) and len(refused) < len(told) / 4
+    assert not any("not mapped by directives" in x for x in told)
     for n, d in SIZES:
         assert_right(f, n, d, dtype)
 
@@ -94,7 +93,6 @@ def test_refusals(text: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "source, reason",
     [
-        ("O(h) +=! X(h + k, 0) where k in 0:3", "read in windows"),
         ("O(i,j) +=! fabs(X(i,k) - X(j,k))", "needed for others, too"),
         ("O(j,i) = X(i,j)", "lies across"),
         ("O(i,j) = X(i,j) + X(i,0)", "moves with rows"),

@@ -8,7 +8,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from tcsym.index.expr import TRUE, ge, var
+from tcsym.index.expr import TRUE, Index, ge, var
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, Store
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
@@ -17,6 +17,7 @@ from tcsym.mapping.nest import analyse
 from tcsym.mapping.plan import Version
 from tcsym.mapping.text import parse
 from tcsym.mapping.trees import apart, unmarked
+from tcsym.schedule.analysis.access import Access, accesses, rename_buffers, value_variables
 from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.order.coalesce import coalesce_outermost
@@ -74,6 +75,39 @@ def test_a_pass_does_not_see_them(mapped: tuple[Kernel, Kernel, Names]) -> None:
     assert [y.variable for y, _ in walk(x.body) if isinstance(y, Loop)] == ["t"]
     assert not any(b.name.startswith(("Q.copy", "R.acc")) for b in x.buffers)
     check(naive, done(kernel))
+
+
+def test_it_sees_what_they_access(mapped: tuple[Kernel, Kernel, Names]) -> None:
+    """At its place where only loops around move it, else anywhere; not what is theirs."""
+    _, kernel, names = mapped
+    seen = list[Access]()
+
+    def look(x: Kernel) -> Kernel:
+        seen.extend(a for a in accesses(x.body) if not a.buffer.startswith("$"))
+        return x
+
+    apart(kernel, names, look)
+    assert {(a.buffer, a.written) for a in seen} == {("R", True), ("P", False), ("Q", False)}
+    for a in seen:
+        t, *places = a.subscripts if a.buffer != "Q" else (var("t"), *a.subscripts)
+        assert t == var("t")
+        assert all(not isinstance(s, Index) and "t" in value_variables(s) for s in places)
+
+
+def test_their_buffers_may_be_renamed(mapped: tuple[Kernel, Kernel, Names]) -> None:
+    naive, kernel, names = mapped
+
+    def renamed(x: Kernel) -> Kernel:
+        other = replace(x.buffer("P"), name="P.2")
+        body = rename_buffers(x.body, {"P": "P.2"})
+        return replace(x, body=Block((x.body, body)), buffers=(*x.buffers, other))
+
+    both = apart(kernel, names, renamed)
+    first, second = both.body.body  # type: ignore[union-attr]
+    assert {"P", "P.2"} & {a.buffer for a in accesses(first)} == {"P"}
+    assert {"P", "P.2"} & {a.buffer for a in accesses(second)} == {"P.2"}
+    buffers = tuple(b for b in both.buffers if b.name != "P.2")
+    check(naive, done(replace(both, body=first, buffers=buffers)))
 
 
 def test_copies_get_names_of_their_own(mapped: tuple[Kernel, Kernel, Names]) -> None:

@@ -12,9 +12,9 @@ from tcsym.ir.loops import Kernel, Store, Update
 from tcsym.ir.packed import BFLOAT, BYTES, PACK, SHORT, packed_run
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.ir.verify import verify
+from tcsym.mapping.dot_terms import Owed, dot_term
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import roles_at
-from tcsym.schedule.analysis.dot_terms import Owed, dot_term
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.map_cpu import map_cpu

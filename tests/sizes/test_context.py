@@ -108,7 +108,18 @@ def test_what_is_known_is_used() -> None:
     assert simplified(floordiv(N + 15, 16), ranges) == Index((), 1)
     assert simplified(maximum(N * M, 2), ranges) == N * M
     assert interval(N * M - N, ranges) == Interval(-2, 19)
+    assert interval(floordiv(3 * M + N - 1, M), ranges) == Interval(3, 4)
     assert condition_text(context_condition(BOX)) == "M >= 2 && 5 >= M && N >= 1 && 4 >= N"
+
+
+def test_loops_of_one_iteration_need_not_write_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though threads' parts of them have a size that only the call knows."""
+    monkeypatch.setenv("TCSYM_VERIFY", "1")
+    text = """def f(int64(B,B) C) -> (int64(B-2,B) T) {
+      T(i,l) +=! C(i + 2*k, l) where k in 0:2, i in 0:B-2 }"""
+    f = tc.define(text, sizes={"B": tc.Dim(2, 3)}).f
+    c = np.arange(9).reshape(3, 3)
+    np.testing.assert_array_equal(f(c), c[:1] + c[2:])
 
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

@@ -9,24 +9,25 @@ from math import gcd
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, IndexValue, Read, is_position_name
-from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, of_atom, var
+from tcsym.frontend.program import Expr, Read
+from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, of_atom, var
 from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
     Buffer,
-    Holds,
     Loop,
     Node,
     Prefetch,
+    Standing,
     Store,
     TransposeBlock,
     Update,
     Value,
     Verify,
 )
-from tcsym.ir.traverse import loads, map_node, position_loads, subvalues, walk
+from tcsym.ir.traverse import loads, map_node, position_loads, walk
+from tcsym.ir.traverse import value_variables as value_variables
 
 Subscripts = tuple[Index | Expr, ...]
 
@@ -56,7 +57,11 @@ def accesses(node: Node) -> Iterator[Access]:
         match x:
             case Store() | Update():
                 yield Access(x.buffer, x.subscripts, True)
-                yield from value_accesses(x.value)
+                found, written = (
+                    value_accesses(x.value),
+                    x.written if isinstance(x, Standing) else 0,
+                )
+                yield from (replace(a, written=k < written) for k, a in enumerate(found))
             case Verify():
                 yield from value_accesses(x.value)
             case Loop() if x.value is not None:
@@ -92,23 +97,6 @@ def _along_last(buffer: str, subscripts: tuple[Index, ...], written: bool) -> Ac
 def value_accesses(v: Value) -> Iterator[Access]:
     for r in loads(v):
         yield Access(r.tensor, r.subscripts, False, r.checked)
-
-
-def value_variables(v: Value) -> frozenset[str]:
-    """Loop variables and sizes a value depends on."""
-    out: set[str] = set()
-    for x in subvalues(v):
-        if isinstance(x, IndexValue):
-            out |= x.index.variables()
-        elif isinstance(x, Holds):
-            out |= condition_variables(x.condition)
-        elif isinstance(x, Read):
-            for s in x.subscripts:
-                if isinstance(s, Index):
-                    out |= s.variables()
-            if x.unwritten is not None:
-                out |= condition_variables(x.unwritten)
-    return frozenset(v for v in out if not is_position_name(v))
 
 
 def subscript_variables(subscripts: Subscripts) -> frozenset[str]:

@@ -10,13 +10,12 @@ from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, min
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent, iteration
 from tcsym.ir.loops import THREADS, Allocate, Block, Kernel, Loop, Node, Verify, block
-from tcsym.ir.traverse import map_inner, walk
+from tcsym.ir.traverse import allocated_in, map_inner, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import chain_of, in_loops, loops_in, scatters
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
-from tcsym.schedule.storage.place_allocations import allocated_in
 from tcsym.target.machine import Machine
 
 MOST_LOOPS = 3

@@ -30,9 +30,8 @@ from tcsym.index.expr import (
 from tcsym.ir.allocate import buffer_bytes
 from tcsym.ir.compiled import BINDING
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Node, Verify, block
-from tcsym.ir.traverse import map_node, walk
+from tcsym.ir.traverse import allocated_in, map_node, walk
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.storage.place_allocations import allocated_in
 
 _AT_BINDING = eq(var(BINDING), ONE)
 _NOTHING = Block(())

@@ -30,10 +30,10 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.packed import available
 from tcsym.ir.traverse import map_node, subvalues, walk
+from tcsym.mapping.dot_terms import dot_term
 from tcsym.schedule.analysis.access import accesses, value_variables
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.casts import under_casts
-from tcsym.schedule.analysis.dot_terms import dot_term
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.operands import widened_terms
 from tcsym.schedule.analysis.setting import Setting

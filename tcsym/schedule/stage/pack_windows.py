@@ -36,13 +36,13 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import available, dot, pack
 from tcsym.ir.traverse import map_node, walk
+from tcsym.mapping.dot_terms import Owed
 from tcsym.schedule.analysis.access import (
     accesses,
     subscript_variables,
     value_variables,
 )
 from tcsym.schedule.analysis.band import band_of, reductions
-from tcsym.schedule.analysis.dot_terms import Owed
 from tcsym.schedule.analysis.loops import (
     find_loop,
     loops_around,

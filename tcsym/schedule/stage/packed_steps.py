@@ -24,9 +24,9 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import BYTES, available, dot, pack
 from tcsym.ir.traverse import loads, map_node, substitute_value, walk
+from tcsym.mapping.dot_terms import DotTerm, Owed, dot_term
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Roles
-from tcsym.schedule.analysis.dot_terms import DotTerm, Owed, dot_term
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting

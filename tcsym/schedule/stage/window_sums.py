@@ -27,9 +27,9 @@ from tcsym.ir.bounds import (
 from tcsym.ir.loops import Kernel, Loop, Update
 from tcsym.ir.packed import BYTES
 from tcsym.ir.traverse import loads, map_value
+from tcsym.mapping.dot_terms import DotTerm, dot_term
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Band
-from tcsym.schedule.analysis.dot_terms import DotTerm, dot_term
 from tcsym.schedule.analysis.loops import chain_of, find_loop
 from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.stage.copy_operand import depend_on_sizes

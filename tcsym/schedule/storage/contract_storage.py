@@ -33,10 +33,9 @@ from tcsym.ir.loops import (
     Update,
     Value,
 )
-from tcsym.ir.traverse import map_node
+from tcsym.ir.traverse import allocated_in, map_node
 from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
 from tcsym.schedule.analysis.touched import nodes_with, rewrite_uses, uses_in
-from tcsym.schedule.storage.place_allocations import allocated_in
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024

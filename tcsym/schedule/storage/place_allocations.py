@@ -9,17 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, allocated
-from tcsym.ir.traverse import loads, map_node, walk
+from tcsym.ir.traverse import allocated_in, loads, map_node, walk
 from tcsym.schedule.analysis.blocks import buffers_in, touches, users, with_parts
 
 
 def without_allocations(node: Node) -> Node:
     return map_node(node, lambda x: x.body if isinstance(x, Allocate) else x)
-
-
-def allocated_in(node: Node) -> frozenset[str]:
-    """Buffers that have a place."""
-    return frozenset(b for x, _ in walk(node) if isinstance(x, Allocate) for b in x.buffers)
 
 
 def place_allocations(kernel: Kernel) -> Kernel:

@@ -35,6 +35,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.packed import available, is_dot
 from tcsym.ir.traverse import subvalues
+from tcsym.mapping.dot_terms import dot_term
 from tcsym.schedule.analysis.access import accesses, lies_along, stride, value_variables
 from tcsym.schedule.analysis.band import (
     Band,
@@ -46,7 +47,6 @@ from tcsym.schedule.analysis.band import (
     roles_of,
 )
 from tcsym.schedule.analysis.cost import is_light
-from tcsym.schedule.analysis.dot_terms import dot_term
 from tcsym.schedule.analysis.loops import (
     find_loop,
     loops_around,

@@ -15,8 +15,7 @@ from msgspec import Struct
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
 from tcsym.ir.loops import Update
 from tcsym.ir.packed import BFLOAT, BYTES, SHORT
-from tcsym.ir.traverse import loads
-from tcsym.schedule.analysis.access import value_variables
+from tcsym.ir.traverse import loads, value_variables
 from tcsym.types import DType
 
 _SHIFT = 128

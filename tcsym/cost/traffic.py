@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mapped loops -> lines of memory that a call waits for, as they do not follow one another.
+
+A processor fetches ahead what goes on line after line, in some such rows of lines at a time; it
+waits for lines that begin a row, and for those after it until it knows the row. Of each argument
+what the loops read is a box: how far each subscript goes. A loop goes on with the rows of its body
+where each iteration starts at the end of the one before, and begins new ones elsewhere. What fits
+the second cache is there from the call before; what a loop uses again in each iteration is computed
+with for longer than it is waited for. Ragged ends count as whole tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from math import prod
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.index.expr import Index, condition_variables
+from tcsym.index.linear import linear_coefficient
+from tcsym.index.straight_line import Writer, Written
+from tcsym.index.values import substitute
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    TransposeBlock,
+    Update,
+)
+from tcsym.ir.traverse import loads
+from tcsym.target.machine import Machine
+
+ROWS_AHEAD = 32  # that a processor fetches at a time
+UNTIL_AHEAD = 64  # lines of a row until it does: of a page
+SLACK = 8  # lines between rows that still are one
+
+
+class Touched(Struct, frozen=True):
+    """Of an argument, in a part of the loops, by parts of a program. extents: elements by
+    dimension; rows: of lines that follow one another."""
+
+    subscripts: tuple[Index, ...]
+    extents: tuple[int, ...]
+    rows: int
+
+
+Parts = Mapping[str, Touched]
+
+
+class Traffic:
+    def __init__(self, kernel: Kernel, machine: Machine, writer: Writer) -> None:
+        level = machine.level("l2")
+        self.writer, self.one, self.line = writer, writer.constant(1), level.line
+        self.cache = writer.constant(level.bytes // level.line)
+        self.buffers = {b.name: b for b in kernel.buffers if b.space == "argument"}
+        self.chosen = {c.variable for c in kernel.choices}
+        self.pitches: dict[str, tuple[int, ...]] = {}
+
+    def awaited(self, n: Node, known: Mapping[str, int]) -> int:
+        """Lines of a call."""
+        w, values = self.writer, Written(self.writer, known)
+        all_ = found = w.constant(0)
+        for name, x in self._node(n, values).items():
+            lines = self._lines(self.buffers[name], x, values)
+            all_ = w.add(all_, lines)
+            begun = w.multiply(x.rows, w.constant(UNTIL_AHEAD))
+            found = w.add(found, w.least(lines, begun))
+        return w.choose(self._is_at_most(all_, self.cache), w.constant(0), found)
+
+    def _is_at_most(self, a: int, b: int) -> int:
+        return self.writer.non_negative(self.writer.less(b, a))
+
+    def _node(self, n: Node, values: Written) -> Parts:
+        match n:
+            case Store() | Update():
+                reads = (r for r in loads(n.value) if r.tensor in self.buffers)
+                return {r.tensor: self._point(r.subscripts) for r in reads}
+            case TransposeBlock() if n.source in self.buffers:
+                return {n.source: self._square(n.block, n.source_subscripts, n.source_row)}
+            case Block(body):
+                return self._together([self._node(x, values) for x in body])
+            case Branch(condition, body, orelse) if condition_variables(condition) & self.chosen:
+                arms = (
+                    self._node(body, values),
+                    {} if orelse is None else self._node(orelse, values),
+                )
+                return self._either(values.condition(condition), *arms)
+            case Branch(_, body, _) | Allocate(_, body):
+                return self._node(body, values)
+            case Loop():
+                return self._loop(n, values)
+        return {}
+
+    def _point(self, subscripts: Sequence[object]) -> Touched:
+        """Places that only data know are where they begin."""
+        places = tuple(s if isinstance(s, Index) else Index() for s in subscripts)
+        return Touched(places, (self.one,) * len(places), self.one)
+
+    def _square(self, side: int, subscripts: tuple[Index, ...], row: int) -> Touched:
+        extents, n = [self.one] * len(subscripts), self.writer.constant(side)
+        extents[-1] = extents[row] = n
+        return Touched(subscripts, tuple(extents), n)
+
+    def _together(self, parts: Sequence[Parts]) -> Parts:
+        """Of each argument the part that touches most of it."""
+        found = dict[str, Touched]()
+        for name, x in (y for p in parts for y in p.items()):
+            if name not in found or self._size(x) > self._size(found[name]):
+                found[name] = x
+        return found
+
+    def _either(self, truth: int, then: Parts, orelse: Parts) -> Parts:
+        """Of versions of a nest."""
+        w, found = self.writer, dict[str, Touched]()
+        for name in {**then, **orelse}:
+            a, b = then.get(name), orelse.get(name)
+            if a is None or b is None:
+                found[name] = x = a or b or Touched((), (), self.one)
+                is_read = truth if a else w.is_zero(truth)
+                found[name] = replace(x, rows=w.multiply(is_read, x.rows))
+            else:
+                extents = tuple(w.choose(truth, m, n) for m, n in zip(a.extents, b.extents))
+                found[name] = Touched(a.subscripts, extents, w.choose(truth, a.rows, b.rows))
+        return found
+
+    def _size(self, x: Touched) -> float:
+        return float(np.sum(prod(self.writer.columns[n] for n in x.extents)))
+
+    def _loop(self, n: Loop, values: Written) -> Parts:
+        w, is_found = self.writer, n.value is not None or n.at is not None
+        start = w.constant(0) if is_found else values.index(n.lower)
+        body = self._node(n.body, values.with_variable(n.variable, start))
+        if is_found:
+            return body
+        trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
+        moved = {name: x for name, x in body.items() if _moves(x, n.variable)}
+        found = {name: self._moved(n, name, x, trips, values) for name, x in moved.items()}
+        if not n.lower.variables():
+            return found
+        at = {n.variable: n.lower}
+        return {
+            name: replace(x, subscripts=tuple(substitute(s, at) for s in x.subscripts))
+            for name, x in found.items()
+        }
+
+    def _moved(self, n: Loop, name: str, x: Touched, trips: int, values: Written) -> Touched:
+        w, buffer, extents = self.writer, self.buffers[name], list(x.extents)
+        moved = _moves(x, n.variable)
+        more = w.less(trips, self.one)
+        for d in moved:
+            step = self._step(x.subscripts[d], n.variable, x.extents[d], values)
+            extents[d] = w.add(extents[d], w.multiply(step, more))
+        rows = w.multiply(trips, x.rows)
+        if len(moved) == 1:
+            rows = w.choose(self._follows(buffer, x, moved[0], step, values), x.rows, rows)
+        return Touched(x.subscripts, tuple(extents), rows)
+
+    def _step(self, s: Index, variable: str, extent: int, values: Written) -> int:
+        """Elements from one iteration to the next; on to the next part where that is not known."""
+        c = linear_coefficient(s, variable)
+        if c is None or not values.know(c.variables()):
+            return extent
+        return self.writer.constant(abs(c.constant)) if c.is_constant else values.index(c)
+
+    def _follows(self, buffer: Buffer, x: Touched, d: int, step: int, values: Written) -> int:
+        """Whether rows of lines go on in the next iteration."""
+        w = self.writer
+        if d == len(x.subscripts) - 1:
+            few = self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
+            return w.multiply(few, self._is_at_most(step, x.extents[d]))
+        apart = w.multiply(step, self._pitches(buffer, values)[d])
+        near = w.add(self._span(buffer, x, values), w.constant(SLACK * self.line))
+        return w.multiply(self._is_at_most(x.rows, self.one), self._is_at_most(apart, near))
+
+    def _pitches(self, buffer: Buffer, values: Written) -> tuple[int, ...]:
+        """Bytes from an element to the next one along each dimension."""
+        if buffer.name not in self.pitches:
+            each = self.writer.constant(buffer.dtype.bytes)
+            strides = (values.index(e) for e in buffer.element_strides())
+            self.pitches[buffer.name] = tuple(self.writer.multiply(s, each) for s in strides)
+        return self.pitches[buffer.name]
+
+    def _span(self, buffer: Buffer, x: Touched, values: Written) -> int:
+        """Bytes from the first element to the last."""
+        w, found = self.writer, self.writer.constant(0)
+        for n, pitch in zip(x.extents, self._pitches(buffer, values)):
+            found = w.add(found, w.multiply(w.less(n, self.one), pitch))
+        return found
+
+    def _lines(self, buffer: Buffer, x: Touched, values: Written) -> int:
+        w = self.writer
+        size = reduce(w.multiply, x.extents, w.constant(buffer.dtype.bytes))
+        return w.multiply(w.least(size, self._span(buffer, x, values)), w.constant(1 / self.line))
+
+
+def _moves(x: Touched, variable: str) -> list[int]:
+    """Dimensions along which a loop goes."""
+    return [d for d, s in enumerate(x.subscripts) if variable in s.variables()]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is waited for, does not fit registers, or is masked where there are no masks: by plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcsym.compiler import Lowering, analyse
+from tcsym.cost.counting import counted
+from tcsym.cost.terms import of
+from tcsym.options import Options
+from tests.targets import target_of
+
+LINE = 16  # elements
+ROWS = "def f(float(N,D) X) -> (S) { S(n) +=! X(n,d) }"
+COLUMNS = "def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) }"
+MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+FOUR_ROWS = "split n tile reg:4 end=half; split d tile lane:8 end=peel; combine d; order n.tile"
+SINGLE = "split d tile reg:4 lane:8 end=peel; combine d"
+STRIPS = "split d tile reg:8 lane:8 end=half; order d.tile"
+PARTS = """split n tile row:32; combine n.row at d; merge n.row d.parts
+split n.row tile reg:8 lane:8 end=half; split d tile lane:8; order n.row.tile; order d.tile"""
+
+
+def count(source: str, plan: str, term: str, target: str = "avx2", **sizes: int) -> float:
+    (program,) = analyse(source).values()
+    layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
+    chosen = target_of(target)
+    stages = Lowering(program, chosen, Options(plan=plan), {}, layouts, (), {})
+    kernel = stages.mapped(stages.scheduled()).kernel
+    found = counted(kernel, chosen.machine, {n: np.array([v]) for n, v in sizes.items()})
+    return float(of(found, term)[0])
+
+
+@pytest.mark.parametrize(
+    "source, plan, n, d, share",
+    [
+        (ROWS, SINGLE, 6000, 900, (0, 0.01)),  # one row goes on where the one before ends
+        (ROWS, FOUR_ROWS, 6000, 900, (0.9, 1.1)),
+        (ROWS, FOUR_ROWS, 4, 2_000_000, (0, 0.01)),  # begun once
+        (COLUMNS, STRIPS, 300, 17_000, (0.9, 1.1)),
+        (COLUMNS, STRIPS, 30, 170_000, (0, 0.01)),  # so many rows are fetched ahead
+        (COLUMNS, PARTS, 300, 17_000, (0, 0.1)),
+        (ROWS, FOUR_ROWS, 50, 900, (0, 0)),  # in the cache
+        (COLUMNS, STRIPS, 20, 2000, (0, 0)),
+    ],
+)
+def test_lines_that_do_not_follow_others(
+    source: str, plan: str, n: int, d: int, share: tuple[float, float]
+) -> None:
+    least, most = share
+    assert least <= count(source, plan, "awaited", N=n, D=d) / (n * d / LINE) <= most
+
+
+def test_what_is_used_again_is_not_waited_for() -> None:
+    plan = "split m tile reg:4 end=half; split n tile reg:2 lane:8; order m.tile n.tile"
+    assert count(MM, plan, "awaited", M=2000, K=2000, N=2000) == 0
+
+
+@pytest.mark.parametrize(
+    "target, rows, vectors, spilled",
+    [("avx2", 6, 2, 0), ("avx2", 6, 4, 13), ("avx512", 6, 4, 0), ("avx512", 12, 4, 21)],
+)
+def test_registers_of_a_tile(target: str, rows: int, vectors: int, spilled: int) -> None:
+    """So many sums, as many vectors of a row of B, and an element of A: for each term."""
+    lanes, k = (8, 40) if target == "avx2" else (16, 40)
+    plan = f"split m tile reg:{rows}; split n tile reg:{vectors} lane:{lanes}; order m.tile n.tile"
+    sizes = {"M": rows, "N": vectors * lanes, "K": k}
+    assert count(MM, plan, "spilled", target, **sizes) == spilled * k
+
+
+@pytest.mark.parametrize("target, masked", [("avx2", 9.0), ("avx512", 0.0)])
+def test_stores_of_some_lanes(target: str, masked: float) -> None:
+    text = "def f(float(N,D) X, float(N) b) -> (Y) { Y(n,d) = X(n,d) + b(n) }"
+    lanes = 8 if target == "avx2" else 16
+    plan = f"split d tile lane:{lanes} end=peel; order n d.tile"
+    assert count(text, plan, "masked", target, N=9, D=3 * lanes + 1) == masked
+    assert count(text, plan, "masked", target, N=9, D=3 * lanes) == 0

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nests that are mapped by directives inside of loops that run in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+
+SIZES = [(1, 2, 3), (2, 11, 2), (3, 5, 7), (16, 33, 20), (70, 9, 40)]
+PROGRAMS = {
+    # T0 is written in each step, by a map: what a product reads of it is not filled before
+    "product": "for t in 3 { T(k,j) = 0.25 - T(k,j)  Y(i,j) += X(i,k) * T(k,j) }",
+    "sum": "for t in 3 { T(k,j) = 0.25 * T(k,j)  s(k) +=! T(k,j)  T(k,j) = T(k,j) - s(k) }",
+    "once": "T(k,j) = 0.25 * T(k,j)  s(k) +=! T(k,j)  T(k,j) = T(k,j) - s(k)",
+    "columns": "for t in 3 { s(j) max=! T(k,j)  T(k,j) = T(k,j) - s(j) }",
+    "rnn": """for t in 4 { P(i,j) +=! Y(i,l) * W(l,j)  Q(i,j) +=! X(i,k) * T(k,j)
+      Y(i,j) = 0.3 * tanh(P(i,j) + Q(i,j)) }""",
+}
+HEAD = "def f({0}(M,K) X, inout {0}(K,N) T, inout {0}(M,N) Y, {0}(N,N) W) -> () {{ {1} }}"
+
+
+@pytest.mark.parametrize("mapping", ["", "new"])
+@pytest.mark.parametrize("dtype", ["float16", "float"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_steps(name: str, dtype: str, mapping: str) -> None:
+    options = tcsym.Options(mapping=mapping)
+    source = HEAD.format(dtype, PROGRAMS[name])
+    f = tcsym.define(source, target="cpu:avx2", options=options).f
+    assert "runs inside of" not in str(f.explain("mapped"))
+    numbers = np.random.default_rng(0)
+    for m, k, n in SIZES:
+        kind = np.float16 if dtype == "float16" else np.float32
+        shapes = (m, k), (k, n), (m, n), (n, n)
+        given = [numbers.uniform(-0.5, 0.5, s).astype(kind) for s in shapes]
+        mine, wanted = ([x.copy() for x in given] for _ in range(2))
+        f(*mine)
+        f.reference(*wanted)
+        near = 1e-2 if dtype == "float16" else 1e-5
+        for x, y in zip(mine, wanted, strict=True):
+            np.testing.assert_allclose(x, y, near, near * k)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contractions with their sums in parts: right at all sizes, and chosen where threads have work."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.ir.loops import THREADS
+from tcsym.mapping import serve
+from tests.mapping.proposals import proposed
+
+SWITCHED = patch.object(serve, "SWITCHED", serve.SWITCHED | {"contractions"})
+PROGRAMS = {
+    "product": ("float(K,M) A, float(K,N) B", "C(m,n) +=! A(k,m) * B(k,n)", "km,kn->mn"),
+    "turned": ("float(M,K) A, float(N,K) B", "C(n,m) +=! A(m,k) * B(n,k)", "mk,nk->nm"),
+    "vector": ("float(K,N) A, float(K) B", "C(n) +=! A(k,n) * B(k)", "kn,k->n"),
+    "batch": ("float(M,K,N) A, float(M,K) B", "C(m,n) +=! A(m,k,n) * B(m,k)", "mkn,mk->mn"),
+    "sums": ("float(K,L,M) A, float(L,N,K) B", "C(m,n) +=! A(k,l,m) * B(l,n,k)", "klm,lnk->mn"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_proposal(name: str) -> None:
+    head, body, subscripts = PROGRAMS[name]
+    source = f"def f({head}) -> (C) {{ {body} }}"
+    with SWITCHED:
+        plans = [x for x in proposed(source, "cpu:avx2") if ".part at" in x]
+    assert plans
+    numbers = np.random.default_rng(0)
+    for plan in plans:
+        f = tcsym.define(source, target="cpu:avx2", plan=plan).f
+        for k, m, n in [(0, 3, 5), (1, 1, 1), (511, 7, 17), (513, 2, 40), (3000, 13, 9)]:
+            shapes = {"K": k, "M": m, "N": n, "L": 3}
+            given = [
+                numbers.uniform(-1, 1, [shapes[s.upper()] for s in part]).astype(np.float32)
+                for part in subscripts.partition("->")[0].split(",")
+            ]
+            wanted = np.einsum(subscripts, *given, dtype=np.float64)
+            np.testing.assert_allclose(f(*given), wanted, 1e-4, 1e-3)
+
+
+@pytest.mark.parametrize("name, family", [("vector", "contractions"), ("columns", "rows")])
+def test_threads_choose(name: str, family: str) -> None:
+    """Where plans differ in what threads share, the number of these is looked at."""
+    columns = "float(K,N) A, float(K) B", "C(n) +=! A(k,n)", ""
+    head, body, _ = {**PROGRAMS, "columns": columns}[name]
+    with patch.object(serve, "SWITCHED", frozenset((family,))):
+        f = tcsym.define(f"def f({head}) -> (C) {{ {body} }}", target="cpu:avx2").f
+        mapped, plan = f.explain("mapped"), f.explain("plan")
+    (costs,) = [line for line in mapped.splitlines() if "costs by" in line]
+    assert THREADS in costs
+    assert ".part at" in plan or family == "rows"
