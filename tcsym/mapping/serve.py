@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.choose import family, versions
-from tcsym.mapping.given import given_for, place_of, plan_asked, versions_of
+from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Directives, Refused, Version
@@ -118,7 +118,7 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
 def _reason(options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
     changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
-    if not plan_asked(nest.top.variable, options):
+    if not options.plan_name:
         changed -= {"plan"}
     if changed:
         return f"the options {', '.join(sorted(changed))} ask for another way"
