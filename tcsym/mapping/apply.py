@@ -9,7 +9,7 @@ from math import prod
 from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
-from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
@@ -38,7 +38,14 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
         lanes = [y.variable for y in around if y.kind == "vector"]
         if isinstance(x, Store | Update) and not variables_of(x.subscripts).issuperset(lanes):
             raise Refused(f"all of {', '.join(lanes)} write one {x.buffer}: combine them")
-    return ends(m)
+    return ends(replace(m, node=map_node(m.node, _without_single)))
+
+
+def _without_single(x: Node) -> Node:
+    """What a split of a sum of known length has around its copies."""
+    if isinstance(x, Loop) and x.kind == "serial" and x.order == "reduction":
+        return substitute_node(x.body, {x.variable: x.lower}) if extent(x) == ONE else x
+    return x
 
 
 # ---- split
@@ -61,6 +68,8 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     has_size = [n is not None for _, n in outer]
     if not outer or has_size != [k > 0 for k in range(len(outer))]:
         raise Refused(f"split {d.axis}: the first loop has no size, the others have one")
+    if d.end == "overlap" and loop.order != "parallel":
+        raise Refused(f"sums along {d.axis} would have terms twice")
     if d.end == "peel" and "lane" not in names:
         raise Refused(f"split {d.axis}: only vectors are peeled, as in lane:8")
     if names != [p for p, _ in (*outer, *points)] or len({*names}) < len(names):

@@ -70,7 +70,8 @@ def map_nest_by_cost(
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
     moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
     in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
-    counting = Counting(kernel, machine, frozenset[str]().union(*moves), shares=in_parts)
+    common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         costs.append(counting.cost(among, t.node, nest.around, t.version.needs))

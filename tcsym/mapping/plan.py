@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, var
 
-End = Literal["mask", "half", "peel"]
+End = Literal["mask", "half", "peel", "overlap"]
 As = Literal["plain", "turned"]
 POINTS = ("reg", "lane")  # parts that are registers and lanes, which sink into every statement
 

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
-from tcsym.mapping.choose import versions
-from tcsym.mapping.contraction import family
+from tcsym.mapping.choose import family, versions
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
