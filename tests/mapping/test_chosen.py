@@ -113,7 +113,7 @@ def test_costs_are_those_of_what_runs() -> None:
 
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 def test_costs_of_whole_panels_are_those_of_what_runs(target: str) -> None:
-    """Nearly, for other passes; where sizes are multiples: formulas that are equal at others would be one part."""
+    """Nearly, for other passes, where sizes are multiples: as at others equal formulas are one."""
     program = analyse(tcsym.library.source("matmul"))["matmul"]
     kernel, machine = mapped(program, target), resolve_target(target).machine
     (choice,) = kernel.choices
