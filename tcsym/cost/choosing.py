@@ -67,6 +67,12 @@ class Counting:
         total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 
+    def with_share(self, cost: int, other: int, times: Index) -> int:
+        """A cost, and another one once in so many times."""
+        w = self.writer
+        n = w.greatest(Written(w, self._known).index(times), w.constant(1))
+        return w.add(cost, w.quotient(other, n))
+
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
         """Numbers of the versions to keep, by what each has saved when it was taken; the first is
         one that always can be."""
