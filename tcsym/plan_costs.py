@@ -35,6 +35,10 @@ class Alternative(Struct, frozen=True):
     options: Options
     mapped: Mapped
 
+    @property
+    def option(self) -> str:
+        return f"{self.nest}.{self.plan}" if self.nest else ""
+
 
 def alternatives(
     kernel: Kernel,

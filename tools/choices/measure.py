@@ -100,7 +100,7 @@ def measure(drawn: Drawn, target: str, n_sizes: int, seed: int) -> Iterator[dict
             "target": target,
             "sizes": sizes,
             "alternatives": [
-                {"option": f"{x.nest}.{x.plan}" if x.nest else "", "plans": plans, "ns": ns}
+                {"option": x.option, "plans": plans, "ns": ns}
                 for (plans, (x, _)), ns in zip(by_plans.items(), times, strict=True)
                 if ns is not None
             ],
