@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -39,13 +39,18 @@ class Counting:
     """Costs of trees among buffers of a kernel, at samples of the sizes that they move with.
 
     shares: trees share their work among threads in ways that differ, of which there are one or
-    several in a call.
+    several in a call. common: numbers of some sizes that calls have together.
     """
 
     def __init__(
-        self, kernel: Kernel, machine: Machine, sizes: frozenset[str], shares: bool = False
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        sizes: frozenset[str],
+        shares: bool = False,
+        common: Iterable[Mapping[str, int]] = (),
     ) -> None:
-        found = samples(kernel, sizes)
+        found = samples(kernel, sizes, common)
         if shares:
             found[THREADS] = np.array([THREADS_OF_CALLS[k % 4] for k in range(SAMPLES)], np.float64)
         self.writer = Writer(found)
@@ -60,6 +65,12 @@ class Counting:
         walker.shares = self._shares
         total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
+
+    def with_share(self, cost: int, other: int, times: Index) -> int:
+        """A cost, and another one once in so many times."""
+        w = self.writer
+        n = w.greatest(Written(w, self._known).index(times), w.constant(1))
+        return w.add(cost, w.quotient(other, n))
 
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
         """Numbers of the versions to keep, by what each has saved when it was taken; the first is
@@ -92,22 +103,31 @@ def sizes_of(kernel: Kernel, tree: Node, where: Condition = TRUE) -> frozenset[s
     return found & frozenset(kernel.sizes)
 
 
-def samples(kernel: Kernel, sizes: frozenset[str], seed: int = 0) -> dict[str, Numbers]:
-    """The same for equal sizes, contexts and shapes of arguments."""
+def samples(
+    kernel: Kernel, sizes: frozenset[str], common: Iterable[Mapping[str, int]] = (), seed: int = 0
+) -> dict[str, Numbers]:
+    """The same for equal sizes, contexts and shapes of arguments. common: numbers of some sizes
+    that calls have together as often as any others."""
     context = {k.name: k for k in kernel.context}
     names = [name for name in kernel.sizes if name in sizes]
     known = tuple(context.get(name, Known(name, 1, None)) for name in names)
     shapes = (kernel.buffer(name).shape for name in kernel.arguments)
     moving = (e for shape in shapes for e in shape if not e.is_constant)
     extents = frozenset(e for e in moving if e.variables() <= sizes)
-    return dict(zip(names, _sampled(known, extents, seed), strict=True))
+    often = (frozenset(), *(frozenset(c.items()) for c in common))
+    return dict(zip(names, _sampled(known, extents, often, seed), strict=True))
 
 
 @lru_cache(8)  # nests of the same sizes have the same
-def _sampled(known: Sequence[Known], extents: frozenset[Index], seed: int) -> list[Numbers]:
+def _sampled(
+    known: Sequence[Known],
+    extents: frozenset[Index],
+    common: Sequence[frozenset[tuple[str, int]]],
+    seed: int,
+) -> list[Numbers]:
     draw, rows = random.Random(seed), list[dict[str, int]]()
     for n in range(_DRAWS):
-        row = _drawn(known, draw)
+        row = {**_drawn(known, draw), **dict(common[len(rows) // 4 % len(common)])}
         is_last = n >= _DRAWS - SAMPLES + len(rows)  # enough, whatever they are
         if is_last or all(evaluate(e, row) > 0 for e in extents):
             rows.append(row)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
 
 from msgspec import Struct, field
@@ -298,6 +299,8 @@ class _Statement(Struct, frozen=True):
                 return counts(other=3 * n)  # NaN wins
             case Cast():
                 return counts(other=2 * n)
+            case Call("pack", elements) if not any(x.are_lanes for x in self._own(used)):
+                return counts(gather=2 * len(elements) * n)
             case Call(function):
                 return counts(func=function_cycles(function) * n)
             case _:
@@ -318,24 +321,41 @@ class _Statement(Struct, frozen=True):
             return counts()
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
+        shared = 1.0 if stores else self._places(subscripts, own) / max(1, copies)
         lane = next((x.variable for x in own if x.are_lanes), None)
         if lane is None:
-            return counts(store=copies) if stores else counts(splat=copies)
+            return counts(store=copies) if stores else counts(splat=copies * shared)
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == elements:
-            n = self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
+            n = shared * self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
             if not stores:
                 return counts(load=n)
             is_part = not buffer.padded and not self.machinery.has_masks
             is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
             return counts(store=n, masked=n if is_part else 0)
         if apart == 0:
-            return counts(splat=copies)
+            return counts(splat=copies * shared)
         if apart <= NEAR and not stores and elements == 1:
-            return counts(near=apart * self._parts(buffer.dtype, used))
-        lanes = copies * prod(x.count for x in own if x.are_lanes)
+            return counts(near=apart * shared * self._parts(buffer.dtype, used))
+        lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
+
+    def _places(self, subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
+        """How many copies read elements that no other copy does: rows of a tile share what windows
+        read."""
+        moving = [x for x in own if not x.are_lanes]
+        found = 1
+        for at in subscripts:
+            here = [x for x in moving if x.variable in at.variables()]
+            steps = [at.coefficient(x.variable) for x in here]
+            ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
+            found *= (
+                len({sum(x) for x in product(*ranges)})
+                if all(steps)
+                else prod(x.count for x in here)
+            )
+        return min(found, prod(x.count for x in moving))
 
     def _is_masked(self, v: Value) -> bool:
         """Whether lanes of memory are left out in what it reads."""

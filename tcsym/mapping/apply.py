@@ -9,7 +9,7 @@ from math import prod
 from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
-from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
@@ -38,7 +38,14 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
         lanes = [y.variable for y in around if y.kind == "vector"]
         if isinstance(x, Store | Update) and not variables_of(x.subscripts).issuperset(lanes):
             raise Refused(f"all of {', '.join(lanes)} write one {x.buffer}: combine them")
-    return ends(m)
+    return ends(replace(m, node=map_node(m.node, _without_single)))
+
+
+def _without_single(x: Node) -> Node:
+    """What a split of a sum of known length has around its copies."""
+    if isinstance(x, Loop) and x.kind == "serial" and x.order == "reduction":
+        return substitute_node(x.body, {x.variable: x.lower}) if extent(x) == ONE else x
+    return x
 
 
 # ---- split
@@ -61,6 +68,8 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     has_size = [n is not None for _, n in outer]
     if not outer or has_size != [k > 0 for k in range(len(outer))]:
         raise Refused(f"split {d.axis}: the first loop has no size, the others have one")
+    if d.end == "overlap" and loop.order != "parallel":
+        raise Refused(f"sums along {d.axis} would have terms twice")
     if d.end == "peel" and "lane" not in names:
         raise Refused(f"split {d.axis}: only vectors are peeled, as in lane:8")
     if names != [p for p, _ in (*outer, *points)] or len({*names}) < len(names):
@@ -81,7 +90,7 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     node = substitute_node(loop.body, {d.axis: value})
     for x in reversed(made):
         node = replace(x, body=node)
-    loops, most = _counted(d.axis, outer, units, loop)
+    loops, most = _counted(d.axis, outer, units, loop, ceildiv(m.most.get(d.axis, n), unit))
     for x in reversed(loops):
         node = replace(x, body=node)
     ends_ = m.ends if d.end == "mask" else {**m.ends, loops[-1].variable: d.end}
@@ -92,13 +101,13 @@ def split(m: Mapping_, d: Split) -> Mapping_:
 
 
 def _counted(
-    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop
+    axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop, most_units: Index
 ) -> tuple[list[Loop], dict[str, Index]]:
     """Loops that count units, from outside in: the innermost counts them from the first on, the
-    others those that the next one counts."""
+    others those that the next one counts. And at most how many, by sizes alone."""
     loops: list[Loop] = []
     most: dict[str, Index] = {}
-    total, inside = units, None
+    total, bound, inside = units, most_units, None
     for p, size in reversed(outer):
         v = _name(axis, p)
         if inside is not None:  # what is inside counts a part of its own
@@ -106,9 +115,10 @@ def _counted(
             total = ceildiv(inner.upper, each)
             lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
-            most[inner.variable] = minimum(each, inner.upper)
+            most[inner.variable] = minimum(each, bound)
+            bound = ceildiv(bound, each)
         loops.insert(0, Loop(v, ZERO, total, loop.body, "serial", loop.order))
-        most[v] = total
+        most[v] = bound
         inside = None if size is None else (size, loops[0])
     return loops, most
 

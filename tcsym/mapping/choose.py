@@ -12,10 +12,11 @@ from tcsym.index.values import substitute
 from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Nest
-from tcsym.mapping.plan import Version, with_sizes
+from tcsym.mapping.plan import Refused, Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.text import parse
+from tcsym.mapping.windows import has_windows, is_pooling, window_facts, windows
 from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
@@ -23,14 +24,34 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    for name, when, text in _proposals(nest, machine):
-        plan = with_sizes(parse(text), lambda e: substitute(e, values))
-        out.append(Version(name, when, plan, only=when))
+    for facts in (*window_facts(nest), dict[str, int]()):
+        for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
+            plan = with_sizes(parse(text), lambda e: substitute(e, values))
+            out.append(Version(name, when, plan, facts, only=when))
     return tuple(out)
+
+
+def family(nest: Nest) -> str:
+    """What its proposals are made by."""
+    c = contraction(nest)
+    if has_windows(nest, c):
+        return "pooling" if is_pooling(nest) else "windows"
+    return "rows" if c is None else "contractions"
+
+
+def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposal]:
+    """Nothing for a few sizes at which the nest is what is mapped by no directives."""
+    try:
+        yield from _proposals(nest, machine)
+    except Refused:
+        if is_for_all:
+            raise
 
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     found = contraction(nest)
+    if has_windows(nest, found):
+        return windows(nest, found, machine, lanes(nest, machine))
     if found is None:
         return rows(nest, machine)
     return Contractions(nest, found, machine, lanes(nest, machine)).proposals()

@@ -82,12 +82,6 @@ def contraction(nest: Nest) -> Contraction | None:
     return Contraction(columns, last, sums, merged)
 
 
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    c = contraction(nest)
-    return "rows" if c is None else "windows" if c.is_window else "contractions"
-
-
 def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
     """There are loops inside of the band that are not of a sum."""
     own = {x.variable for s in updates for x in s.around[len(nest.band) :]}
@@ -117,7 +111,8 @@ def _merged(nest: Nest, sums: tuple[Sum, ...], v: str | None, is_wide: bool) -> 
     if v is None:
         return ()
     found, k = [v], nest.names.index(v)
-    results = [a for s in nest.statements for a in s.accesses[:1]]
+    written = [s.accesses[0] for s in nest.statements]
+    results = [a for a in written if nest.top.variable not in nest.buffers[a.buffer].private]
     while k:
         other, inner = nest.names[k - 1], nest.band[k]
         own = all(

@@ -36,17 +36,18 @@ class Contractions(Struct, frozen=True):
     lanes: int
 
     def proposals(self) -> Iterator[Proposal]:
-        if self.c.is_window:
-            raise Refused("columns are read in windows")
+        self.check()
+        if self.c.rows is None:
+            yield from self._vectors()
+        else:
+            yield from self._matrices()
+
+    def check(self) -> None:
         if not self.machine.vector_bits:
             raise Refused("the target has no vectors")
         for x in self.c.sums:
             for a in (*x.wide, *x.tall):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
-        if self.c.rows is None:
-            yield from self._vectors()
-        else:
-            yield from self._matrices()
 
     def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
         for v in loops:
@@ -207,7 +208,9 @@ class Contractions(Struct, frozen=True):
         for x in self.c.sums:
             for a in x.tall:
                 if self._is_made(x, a):
-                    dims = f"{rows}.tile {rows}.reg {self._sums(x, a)}"
+                    sums, own = self._sums(x, a), f"{rows}.reg"
+                    inside = f"{sums} {own}" if self._steps(a, rows) else f"{own} {sums}"
+                    dims = f"{rows}.tile {inside}"
                     yield f"stage {a.buffer} at {at} order {dims}"
 
     def _is_made(self, s: Sum, a: Access) -> bool:

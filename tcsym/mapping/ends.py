@@ -55,6 +55,7 @@ from tcsym.ir.traverse import (
     subvalues,
     walk,
 )
+from tcsym.mapping.overlap import Overlap
 from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, unused, variables_of
 
 LIGHT = 2  # cycles of a function that is an instruction or two
@@ -114,6 +115,9 @@ def _tiles(m: Mapping_, node: Node) -> Node:
         if masks:
             moves = frozenset[str]().union(*map(_moves, masks))
             last = [x for x in loops if x.variable in moves][-1]
+            overlap = _overlap(m, masks, body)
+            if overlap is not None:
+                return _overlapping(m, masks, node, loops[-1], overlap)
             if m.ends.get(last.variable) != "peel":
                 return _with(node, last, lambda x: _branched(m, masks, x))
             others = [x for x in masks if last.variable not in _moves(x)]
@@ -150,18 +154,57 @@ def _branched(m: Mapping_, masks: list[Loop], last: Loop) -> Node:
     whole = _tiles(m, _unmasked(last.body, names))
     if full == TRUE:
         return replace(last, body=whole)
-    ragged = _tiles(m, _ragged(m, names, last.body))
+    ragged = _ragged_of(m, masks, last.body)
     if ragged == whole:
         return replace(last, body=whole)
     return replace(last, body=Branch(full, whole, _narrowed(m, masks, copies, ragged)))
 
 
+def _names(masks: list[Loop]) -> set[str]:
+    return {x.variable for x in masks}
+
+
+def _ragged_of(m: Mapping_, masks: list[Loop], node: Node) -> Node:
+    return _tiles(m, _ragged(m, _names(masks), node))
+
+
+def _overlap(m: Mapping_, masks: list[Loop], body: Node) -> Overlap | None:
+    """None if not all of the masks are ended so."""
+    if not all(_has_end(m, x, "overlap") for x in masks):
+        return None
+    copies = [x for x, _ in walk(body) if isinstance(x, Loop) and x.kind == "unrolled"]
+    return Overlap(m, tuple((x, _least(x, copies)) for x in masks))
+
+
+def _overlapping(m: Mapping_, masks: list[Loop], node: Loop, last: Loop, overlap: Overlap) -> Node:
+    """The loops around tiles that are all whole, and around others where there are too few."""
+    whole = overlap.shifted(_tiles(m, _unmasked(last.body, _names(masks))))
+    ragged = _ragged_of(m, masks, last.body)
+    if whole == ragged:
+        return _with(node, last, lambda x: replace(x, body=whole))
+    arms = [_with(node, last, partial(_around, body=x)) for x in (whole, ragged)]
+    return Branch(overlap.fits, *arms)
+
+
+def _around(x: Loop, body: Node) -> Node:
+    return replace(x, body=body)
+
+
+def _has_end(m: Mapping_, x: Loop, end: str) -> bool:
+    return any(m.ends.get(v) == end for v in _moves(x))
+
+
 def _whole(x: Loop, copies: list[Loop]) -> Condition:
     """All points of a loop are there, in all copies of the loop around it."""
+    return ge(_least(x, copies), x.upper)
+
+
+def _least(x: Loop, copies: list[Loop]) -> Index:
+    """Points that are left for the last copy."""
     assert x.mask is not None
     least = eliminate(x.mask, [y for y in copies if y.variable in _moves(x)][:1], False)
     assert least is not None
-    return ge(least, x.upper)
+    return least
 
 
 def _unmasked(node: Node, names: set[str]) -> Node:
@@ -179,7 +222,7 @@ def _narrowed(m: Mapping_, masks: list[Loop], copies: list[Loop], ragged: Node) 
         halved = (*around, x)[0]
         if halved.kind != "unrolled" or halved.variable in done:
             continue
-        if not any(m.ends.get(v) == "half" for v in _moves(x)):
+        if not _has_end(m, x, "half"):
             continue
         done.add(halved.variable)
         assert x.mask is not None

@@ -66,7 +66,9 @@ def packed(m: Mapping_, axis: str, steps: int) -> Mapping_:
     sides = (term.left, term.right)
     if not all(axis in variables_of(s for r in loads(v) for s in r.subscripts) for v in sides):
         raise Refused(f"{axis} moves one factor only")
-    return replace(m, node=replaced(m.node, axis, lambda _: _in_packs(loop, x, term)))
+    most = {axis: floordiv(m.most[axis], steps)} if axis in m.most else {}
+    node = replaced(m.node, axis, lambda _: _in_packs(loop, x, term))
+    return replace(m, node=node, most={**m.most, **most})
 
 
 def _in_packs(loop: Loop, x: Update, term: DotTerm) -> Node:

@@ -62,7 +62,7 @@ class _Proposals(Struct, frozen=True, dict=True):
             around = {x.variable for x in s.around}
             ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
             around -= frozenset[str]().union(*ranges)
-            windows = [a.buffer for a in s.accesses if _is_window(nest, s, a)]
+            windows = [a.buffer for a in s.accesses if is_window(nest, s, a)]
             if windows:
                 raise Refused(f"{windows[0]} is read in windows")
             moving = [variables_of(a.subscripts) for a in s.accesses]
@@ -272,7 +272,7 @@ class _Proposals(Struct, frozen=True, dict=True):
             yield "turned rows in lanes", self._may_hold(n), "; ".join((split, *copies))
 
 
-def _is_window(nest: Nest, s: Statement, a: Access) -> bool:
+def is_window(nest: Nest, s: Statement, a: Access) -> bool:
     """Points of the band find elements in their sums that others find, too."""
     band, inner = s.around[: len(nest.band)], s.around[len(nest.band) :]
     return any(

@@ -54,6 +54,7 @@ from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
 from tcsym.mapping.nest import stride
 from tcsym.mapping.pack import first_read, is_pack, packs_of
 from tcsym.mapping.plan import Refused, Stage
+from tcsym.mapping.rows_apart import rows_apart
 from tcsym.mapping.tree import (
     Mapping_,
     accessed,
@@ -100,11 +101,21 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     body = block(body, moved) if written else block(moved, body)
     if all(x.kind == "serial" for x in dims):
         body, m = as_row(body, m, copy.name)
+    elif d.as_ != "turned" and (terms := _terms(dims)):
+        body, m = as_row(body, m, copy.name, terms)
     body = allocated(copy.name, body)
     if d.at is None:
         return replace(m, node=body, ends=ends, once=(d.operand, *m.once))
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
+
+
+def _terms(dims: Sequence[Loop]) -> slice | None:
+    """Neighbouring dimensions of loops of a sum, if there are several."""
+    places = [k for k, x in enumerate(dims) if x.kind == "serial" and x.order == "reduction"]
+    if len(places) < 2 or places[-1] - places[0] >= len(places):
+        return None
+    return slice(places[0], places[-1] + 1)
 
 
 def _named(m: Mapping_, operand: str, node: Node) -> tuple[Node, Mapping[str, str]]:
@@ -296,11 +307,16 @@ class _Copy(Struct, frozen=True):
         outer = [x for x in self.dims if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
         vector = replace(lane, order="parallel", mask=None, body=copied(together))
-        single = replace(lane, order="parallel", body=copied(self.source))
         if lane.mask is not None:
             whole = all_of((whole, ge(lane.mask, lane.upper)))
-        arms = self._around(vector, inner), self._around(single, inner)
-        return _in_order(outer, Branch(whole, *arms))
+        apart = rows_apart(self.source, lane)
+        if apart is None:
+            single = replace(lane, order="parallel", body=copied(self.source))
+            other = self._around(single, inner)
+        else:
+            held = Read(self.name, places, dtype)
+            other = apart.filled(held, copied, lambda x: self._around(x, inner))
+        return _in_order(outer, Branch(whole, self._around(vector, inner), other))
 
     def out(self) -> Node:
         if self.d.as_ == "turned":
@@ -310,8 +326,9 @@ class _Copy(Struct, frozen=True):
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
         """Loops as the operand lies in memory, points inside; ragged rows are counted."""
-        serial = [x if x.kind == "serial" else _counted(x) for x in dims if _is_loop(x)]
-        points = [x for x in dims if not _is_loop(x)]
+        moved = [self._as_lanes(x) for x in dims]
+        serial = [x if x.kind == "serial" else _counted(x) for x in moved if _is_loop(x)]
+        points = [x for x in moved if not _is_loop(x)]
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
         loops = sorted(serial, key=self._dimension)
@@ -319,6 +336,15 @@ class _Copy(Struct, frozen=True):
             store, last = self._in_vectors(store, loops[-1])
             loops[-1] = last
         return _in_order(loops, store)
+
+    def _as_lanes(self, x: Loop) -> Loop:
+        """Rows that lie along memory in both are a vector, if they are as many as one has lanes."""
+        n, b = x.upper.as_int() or 0, self.m.buffers[self.d.operand]
+        if x != self.dims[-1] or x.kind != "unrolled" or n < 2 or n & (n - 1):
+            return x
+        along = stride(b, self.source, x.variable) == ONE
+        alone = not any(y.kind == "vector" for y in self.dims)
+        return replace(x, kind="vector") if along and alone else x
 
     @property
     def lanes(self) -> int:

@@ -118,16 +118,20 @@ def redirected(node: Node, places: Mapping[str, Place]) -> Node:
     return map_node(node, statement, value)
 
 
-def as_row(body: Node, m: Mapping_, name: str) -> tuple[Node, Mapping_]:
-    """The buffer with one dimension, so that the loops of those that it had may be merged."""
+def as_row(body: Node, m: Mapping_, name: str, dims: slice = slice(None)) -> tuple[Node, Mapping_]:
+    """The buffer with one dimension in the place of several, so that the loops of these may be
+    merged."""
     b = m.buffers[name]
-    steps = b.element_strides()
+    first, last, _ = dims.indices(len(b.shape))
+    steps = Buffer(name, b.dtype, b.shape[first:last]).element_strides()
 
-    def place(at: tuple[Index, ...]) -> tuple[str, tuple[Index, ...]]:
-        return name, (sum((i * n for i, n in zip(at, steps, strict=True)), ZERO),)
+    def row(at: tuple[Index, ...]) -> tuple[Index, ...]:
+        one = sum((i * n for i, n in zip(at[first:last], steps, strict=True)), ZERO)
+        return (*at[:first], one, *at[last:])
 
-    row = replace(b, shape=(product_of(b.shape),))
-    return redirected(body, {name: place}), m.with_buffer(row)
+    shape = (*b.shape[:first], product_of(b.shape[first:last]), *b.shape[last:])
+    body = redirected(body, {name: lambda at: (name, row(at))})
+    return body, m.with_buffer(replace(b, shape=shape))
 
 
 def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[Loop, ...]]]:
@@ -183,12 +187,18 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
             return block(*(sunk(points, x, buffers) for x in body))
         case Branch(c, a, b):
             return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
-        case Loop() if node.kind == "serial":
+        case Loop() if node.kind == "serial" or _is_terms(node):
             return replace(node, body=sunk(points, node.body, buffers))
         case _:
             for p in reversed(points):
                 node = replace(p, body=node)
             return node
+
+
+def _is_terms(x: Loop) -> bool:
+    """Copies of terms, which many sums have one of before any has the next."""
+    inside = (y for y, _ in walk(x.body) if isinstance(y, Loop))
+    return x.order == "reduction" and all(y.kind != "vector" for y in inside) and x.kind != "vector"
 
 
 # ---- names of their own

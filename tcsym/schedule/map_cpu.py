@@ -202,7 +202,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     part = apart(seen_alone, setting.names, lambda x: schedule(x, nest, setting))
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     buffers = (*rest, *part.buffers)
-    return replace(kernel, body=body, buffers=buffers, left_out=part.left_out)
+    own = {"left_out": part.left_out, "choices": part.choices}
+    return replace(kernel, body=body, buffers=buffers, **own)
 
 
 _last_verified: Kernel | None = None

@@ -146,6 +146,7 @@ def _parts(r: random.Random, is_wide: bool, size: str) -> tuple[list[str], list[
     if outer and not points and len(outer) == 1:
         points = ["reg:2"]
     end = r.choice(("", "", "end=half", *["end=peel"] * is_wide)) if points else ""
+    end = "end=overlap" if end == "end=half" and outer == ["tile"] and r.random() < 0.2 else end
     return (outer or (["tile"] if points else [])), [*points, *([end] if end else [])]
 
 

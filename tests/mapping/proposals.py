@@ -26,5 +26,13 @@ def proposed(source: str, target: str) -> Iterator[str]:
         options = tcsym.Options(mapping="new")
         tcsym.define(source, target=target, options=options).f.explain("mapped")
     for k in range(max(map(len, seen.values()))):
-        lines = (f"{v}: {plan_text(x[min(k, len(x) - 1)].plan)}" for v, x in seen.items())
+        lines = (f"{v}: {_text(x[min(k, len(x) - 1)], x[-1])}" for v, x in seen.items())
         yield "\n".join(lines)
+
+
+def _text(v: Version, last: Version) -> str:
+    """The plan; where it needs numbers of sizes, with the last one for all others."""
+    if not v.facts:
+        return plan_text(v.plan)
+    needs = " && ".join(f"{name} == {n}" for name, n in v.facts.items())
+    return f"if {needs}:\n{plan_text(v.plan)}\nelse:\n{plan_text(last.plan)}"

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel
+from tcsym.mapping.serve import serve
 from tcsym.schedule.analysis.band import band_of, roles_at
 from tcsym.schedule.analysis.loops import find_loop, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
@@ -90,7 +91,7 @@ def _staged(kernel: Kernel, nest: str, setting: Setting) -> _Staged | None:
     padded = pad_reads(guard_factors(kernel, nest), nest, setting)
     if padded is not None:
         what, note = "a padded copy of guarded reads", "guarded reads from a padded copy"
-        return _Staged(padded.kernel, (), padded.nest, schedule_nest, what, note)
+        return _Staged(padded.kernel, (), padded.nest, _by_directives, what, note)
     chosen = copy_choices(kernel, nest, setting.names)
     if chosen is not None:
         what, note = "a copy of choices in subscripts", "choices in subscripts from a copy"
@@ -102,6 +103,11 @@ def _staged(kernel: Kernel, nest: str, setting: Setting) -> _Staged | None:
         return None
     note = f"windows over copies with {what}"
     return _Staged(packed.kernel, packed.before, nest, _without_copies, what, note)
+
+
+def _by_directives(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """By plans of directives, if it has any."""
+    return serve(kernel, nest, setting) or schedule_nest(kernel, nest, setting)
 
 
 class _SumTerms(Struct, frozen=True):

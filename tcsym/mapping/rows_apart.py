@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vector of merged loops (`Merge`) whose lanes are in several rows: filled row by row.
+
+Of each row that has lanes a vector is loaded, under a mask; what other rows have stays. So a lane's
+place is not found by a division of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Const, Read, Select
+from tcsym.index.expr import (
+    Atom,
+    FloorDiv,
+    Index,
+    Mod,
+    all_of,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    mod,
+    var,
+)
+from tcsym.index.values import map_atoms
+from tcsym.ir.loops import Holds, Loop, Node, Store, block
+
+Places = tuple[Index, ...]
+
+
+class RowsApart(Struct, frozen=True):
+    """source: places in the operand of the lanes, the first of which is number `first` of rows of
+    `n` elements."""
+
+    source: Places
+    lane: Loop
+    first: Index
+    n: Index
+
+    def filled(
+        self, held: Read, copied: Callable[[Places], Node], around: Callable[[Node], Node]
+    ) -> Node:
+        """The copy of all lanes. held: a lane of the copy; copied: what stores it from a place;
+        around: the other loops of the copy."""
+        lane, row = self.lane, f"{self.lane.variable}.row"
+        count = lane.upper if lane.mask is None else minimum(lane.upper, maximum(lane.mask, 1))
+        top, last = floordiv(self.first, self.n), floordiv(self.first + count - 1, self.n)
+        zero = Const(0.0 if held.dtype.is_float else 0, held.dtype)
+
+        def of_row(y: Index, other: Const | Read) -> Node:
+            store = copied(self._places(y))
+            assert isinstance(store, Store)
+            at = self.first + var(lane.variable)
+            end = minimum(self.first + count, (y + 1) * self.n)
+            inside = [ge(end - 1, at), *([ge(at, y * self.n)] if other is held else [])]
+            value = Select(Holds(all_of(inside)), store.value, other, held.dtype)  # type: ignore[arg-type]
+            store = replace(store, value=value)
+            return around(replace(lane, order="parallel", mask=None, body=store))
+
+        rest = of_row(var(row), held)
+        return block(
+            of_row(top, zero),
+            Loop(row, top + 1, maximum(top, last) + 1, rest, "serial", "parallel"),
+        )
+
+    def _places(self, y: Index) -> Places:
+        """Where lanes are that are all in row `y`."""
+        start = y * self.n
+
+        def one(a: Atom) -> Index | None:
+            if not isinstance(a, FloorDiv | Mod) or not a.dividend.coefficient(self.lane.variable):
+                return None
+            if isinstance(a, FloorDiv):
+                return y if a.divisor == self.n else floordiv(start, a.divisor)
+            rest = a.dividend - start
+            return rest if a.divisor == self.n else mod(start, a.divisor) + rest
+
+        return tuple(map_atoms(s, one) for s in self.source)
+
+
+def rows_apart(source: Places, lane: Loop) -> RowsApart | None:
+    """None if lanes are not found by one division, of which others are of whole rows."""
+    found = list[FloorDiv | Mod]()
+
+    def one(a: Atom) -> Index | None:
+        if isinstance(a, FloorDiv | Mod) and a.dividend.coefficient(lane.variable) == 1:
+            found.append(a)
+        return None
+
+    for s in source:
+        map_atoms(s, one)
+    dividends, divisors = {a.dividend for a in found}, {a.divisor for a in found}
+    rows = [n for n in divisors if all(m == n or floordiv(m, n) * n == m for m in divisors)]
+    if len(dividends) != 1 or len(rows) != 1:
+        return None
+    return RowsApart(source, lane, dividends.pop() - var(lane.variable), rows[0])

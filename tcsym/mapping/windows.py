@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are proposed for windows: sums whose terms neighbouring results share.
+
+Convolutions, pooling, stencils with sums. Where rows share what windows read, as channels of a
+convolution do, they are contractions: over panels, or in place. Other windows have nothing to be
+shared but what neighbours read: tiles of a few rows load it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Select
+from tcsym.index.expr import ONE, TRUE, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop, Update
+from tcsym.ir.traverse import loads, subvalues
+from tcsym.mapping.contraction import Contraction, Sum
+from tcsym.mapping.contractions import FEW, Contractions
+from tcsym.mapping.nest import Access, Nest, runs_on
+from tcsym.mapping.pack import steps_at_once
+from tcsym.mapping.plan import Refused
+from tcsym.mapping.proposal import Proposal
+from tcsym.mapping.rows import is_window
+from tcsym.target.machine import Machine
+
+COMMON = 3  # points of a window
+MOST_POINTS = 32  # of windows that are one code
+HALF_BITS = 256  # of vectors that may be narrower
+
+
+def has_windows(nest: Nest, c: Contraction | None) -> bool:
+    """Sums along windows that slide along columns, or along any loop if no rows share these."""
+    if c is not None and c.rows is not None:
+        return c.is_window
+    sliding = [x for x in nest.inner if x.order == "reduction" and _slides(nest, x)]
+    own = (is_window(nest, s, a) for s in nest.statements for a in s.accesses[1:])
+    return bool(sliding) and (len(sliding) > 1 or any(own))
+
+
+def is_pooling(nest: Nest) -> bool:
+    """Terms are nothing but what windows read, so that those of each side have a sum of their
+    own."""
+    updates = [s.node for s in nest.statements if isinstance(s.node, Update)]
+    return all(len(loads(x.value)) == 1 for x in updates)
+
+
+def window_facts(nest: Nest) -> Iterator[dict[str, int]]:
+    """Sizes of windows as numbers: of one point, which are no windows, and of the commonest."""
+    sizes = [extent(x) for x in nest.inner if _slides(nest, x)]
+    names = [next(iter(e.variables())) for e in sizes if e in [var(v) for v in nest.sizes]]
+    if names and len(names) == len(sizes):
+        for n in (1, COMMON):
+            yield dict.fromkeys(names, n)
+
+
+def _slides(nest: Nest, x: Loop) -> bool:
+    """A place moves with the loop and with one of the band."""
+    places = (i for s in nest.statements for a in s.accesses[1:] for i in a.subscripts)
+    return any(x.variable in i.variables() and i.variables() & {*nest.names} for i in places)
+
+
+def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> Iterator[Proposal]:
+    """The plans of a nest that has windows."""
+    for s in nest.statements:
+        values = subvalues(s.node.value) if isinstance(s.node, Update) else ()
+        if any(isinstance(v, Select) and loads(v) for v in values):
+            raise Refused("windows hang over an edge")
+    if c is not None and c.rows is not None:
+        yield from _Convolutions(Contractions(nest, c, machine, lanes)).proposals()
+    else:
+        yield from _Windows(nest, machine, lanes).proposals()
+
+
+class _Convolutions(Struct, frozen=True):
+    """Rows share what columns read."""
+
+    c: Contractions
+
+    def proposals(self) -> Iterator[Proposal]:
+        c, tile = self.c, self.c.machine.tile
+        c.check()
+        if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
+            raise Refused("windows of short numbers, several of which are added at once")
+        yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
+        apart = replace(
+            c.c, merged=((c.c.columns,), c.c.merged[1])
+        )  # rows of images are no one row
+        place = replace(c, c=apart)
+        yield "in place", TRUE, place.in_place(FEW)
+        yield "rows in place", TRUE, place.in_place(tile.rows)
+
+    @property
+    def _one_sum(self) -> str:
+        """Terms of a panel are those of one loop, as far as they follow one another in rows."""
+        return "; ".join(x for s in self.c.c.sums for x in [self._merged(s)] if x)
+
+    def _merged(self, s: Sum) -> str:
+        along = [s.loops[-1]]
+        for x in reversed(s.loops[:-1]):
+            if not all(self._runs_on(a, x, along[0]) for a in s.tall):
+                break
+            along.insert(0, x)
+        names = [x.variable for x in along]
+        return f"merge {' '.join(names)}; split {names[0]} unroll:{FEW}" if len(names) > 1 else ""
+
+    def _runs_on(self, a: Access, outer: Loop, inner: Loop) -> bool:
+        b = self.c.nest.buffers[a.buffer]
+        return runs_on(b, a.subscripts, outer.variable, inner.variable, extent(inner))
+
+
+class _Windows(Struct, frozen=True):
+    """Only neighbours share what windows read."""
+
+    nest: Nest
+    machine: Machine
+    lanes: int
+
+    def proposals(self) -> Iterator[Proposal]:
+        along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
+        if len(along) != 1 or self.lanes == 1:
+            raise Refused("no loop moves results element by element")
+        v, rows = along[0], self._rows(along[0])
+        yield "vectors", TRUE, self._tiles(v, None, FEW, self.lanes)
+        if rows is None:
+            return
+        yield "rows", TRUE, self._tiles(v, rows, 1, self.lanes)
+        yield "rows of two vectors", TRUE, self._tiles(v, rows, 2, self.lanes)
+        if self.machine.vector_bits > HALF_BITS:
+            yield "rows of half vectors", TRUE, self._tiles(v, rows, 1, self.lanes // 2)
+
+    def _rows(self, columns: str) -> str | None:
+        """A loop of the band beside columns along which windows slide."""
+        sums = {x.variable for x in self.nest.inner}
+        places = [i for s in self.nest.statements for a in s.accesses[1:] for i in a.subscripts]
+        sliding = (v for v in reversed(self.nest.names) if v != columns)
+        return next(
+            (
+                v
+                for v in sliding
+                if any(v in i.variables() and i.variables() & sums for i in places)
+            ),
+            None,
+        )
+
+    def _tiles(self, columns: str, rows: str | None, vectors: int, lanes: int) -> str:
+        """Register tiles over what windows read, where it lies."""
+        outer = [x for x in self.nest.names if x not in (columns, rows)]
+        tall = [] if rows is None else [f"{rows}.tile"]
+        registers = f"reg:{vectors}" if vectors > 1 else ""
+        return f"""
+            {f"split {rows} tile reg:{FEW} end=overlap" if rows else ""}
+            split {columns} tile {registers} lane:{lanes} end=overlap
+            {self._unrolled}
+            order {" ".join((*outer, *tall, f"{columns}.tile"))}"""
+
+    @property
+    def _unrolled(self) -> str:
+        """Windows of few known points are one code."""
+        out, n = list[str](), 1
+        for x in reversed(self.nest.inner):
+            points = extent(x).as_int()
+            if points is None or n * points > MOST_POINTS:
+                break
+            n *= points
+            if points > 1:
+                out.append(f"split {x.variable} tile reg:{points}")
+        return "; ".join(out)
