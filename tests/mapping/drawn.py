@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tcsym.compiler import analyse as programs
 from tcsym.index.expr import TRUE
 from tcsym.ir.loops import Block, Kernel, Loop
-from tcsym.mapping.map_cpu import map_nest
+from tcsym.mapping.map_cpu import in_kernel, map_nest
 from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.text import parse
@@ -86,7 +86,7 @@ def nests(kernel: Kernel) -> list[Nest]:
         if isinstance(x, Loop):
             try:
                 buffers = {b.name: b for b in kernel.buffers}
-                out.append(analyse(x, buffers, frozenset(kernel.sizes)))
+                out.append(in_kernel(analyse(x, buffers, frozenset(kernel.sizes)), kernel))
             except Refused:
                 pass
     return out
