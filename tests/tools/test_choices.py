@@ -117,7 +117,7 @@ def test_each_alternative_forces_another_plan() -> None:
 def test_a_version_of_some_sizes_is_told_at_these() -> None:
     found = {x.option: x.mapped for x in alternatives_of(analyse(SUMS)["f"], "cpu:avx2")}
     several, columns = found["m.columns of several rows"], found["m.columns"]
-    few, many = {"N": 400, "M": 37}, {"N": 400, "M": 1000}
+    few, many = {"N": 400, "M": 37}, {"N": 400, "M": 100_000}
     assert plans_at(several, few) != plans_at(columns, few)
     assert plans_at(several, many) == plans_at(columns, many) == plans_at(columns, few)
 
