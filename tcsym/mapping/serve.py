@@ -33,7 +33,7 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
     """
     options = setting.options
     given = given_for(loop, options)
-    if given is not None:
+    if given is not None and not given.plan_name:
         mapped = _given(kernel, loop, setting, given)
         if mapped is not None:
             return mapped
