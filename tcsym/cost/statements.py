@@ -51,6 +51,7 @@ PART_BYTES = 32
 NEAR = 4  # elements between lanes that are loaded in rows
 SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
 DIVISION_CYCLES = 6.0
+MASKED_BITS = 32  # of the shortest elements that have masks without mask registers
 MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
 _OTHER_CYCLES = 125.0  # of a function that is not named here
 _CYCLES = {
@@ -329,11 +330,12 @@ class _Statement(Struct, frozen=True):
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == elements:
             n = shared * self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
-            if not stores:
-                return counts(load=n)
             is_part = not buffer.padded and not self.machinery.has_masks
             is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
-            return counts(store=n, masked=n if is_part else 0)
+            if is_part and buffer.dtype.bits * elements < MASKED_BITS:  # each behind a branch
+                lanes = shared * copies * elements * prod(x.count for x in own if x.are_lanes)
+                return counts(scatter=2 * lanes) if stores else counts(gather=2 * lanes)
+            return counts(store=n, masked=n if is_part else 0) if stores else counts(load=n)
         if apart == 0:
             return counts(splat=copies * shared)
         if apart <= NEAR and not stores and elements == 1:
