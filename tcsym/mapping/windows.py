@@ -92,6 +92,7 @@ class _Convolutions(Struct, frozen=True):
         place = replace(c, c=apart)
         yield "in place", TRUE, place.in_place(FEW)
         yield "rows in place", TRUE, place.in_place(tile.rows)
+        yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
     @property
     def _one_sum(self) -> str:
@@ -123,8 +124,13 @@ class _Windows(Struct, frozen=True):
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1 or self.lanes == 1:
             raise Refused("no loop moves results element by element")
-        v, rows = along[0], self._rows(along[0])
-        yield "vectors", TRUE, self._tiles(v, None, FEW, self.lanes)
+        yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
+        yield from self.image_rows()
+
+    def image_rows(self) -> Iterator[Proposal]:
+        """Tiles of several rows, if windows slide along these."""
+        v = next(v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE)
+        rows = self._rows(v)
         if rows is None:
             return
         yield "rows", TRUE, self._tiles(v, rows, 1, self.lanes)
