@@ -86,9 +86,9 @@ class _Convolutions(Struct, frozen=True):
         if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
             raise Refused("windows of short numbers, several of which are added at once")
         yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
+        place = replace(c, c=replace(c.c, merged=((c.c.columns,), c.c.merged[1])))
+        yield "panels of rows", TRUE, f"{place.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
         if c.streamed:
-            own = replace(c.c, merged=((c.c.columns,), c.c.merged[1]))  # images are no one row
-            place = replace(c, c=own)
             yield "in place", TRUE, place.in_place(FEW)
             yield "rows in place", TRUE, place.in_place(tile.rows)
         yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
