@@ -18,8 +18,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.cost.terms import Counts, counts, of
-from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read, Select
-from tcsym.index.expr import ZERO, Condition, Index, condition_variables
+from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
+from tcsym.index.expr import ZERO, Index
 from tcsym.index.linear import linear_coefficient
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
@@ -299,8 +299,6 @@ class _Statement(Struct, frozen=True):
                 return counts(other=3 * n)  # NaN wins
             case Cast():
                 return counts(other=2 * n)
-            case Select(Holds(condition), then) if self._is_gathered(condition, then):
-                return counts(other=n, gather=self._lanes(used))
             case Call("pack", elements) if not any(x.are_lanes for x in self._own(used)):
                 return counts(gather=2 * len(elements) * n)
             case Call(function):
@@ -342,21 +340,6 @@ class _Statement(Struct, frozen=True):
             return counts(near=apart * shared * self._parts(buffer.dtype, used))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
-
-    def _is_gathered(self, condition: Condition, then: Value) -> bool:
-        """Lanes that are apart are loaded one by one, where some are not to be."""
-        lanes = [x.variable for x in self.tile if x.are_lanes]
-        if self.machinery.has_masks or not condition_variables(condition) & {*lanes}:
-            return False
-        buffers = self.machinery.buffers
-        return any(
-            _distance(buffers[r.tensor], [s for s in r.subscripts if isinstance(s, Index)], v) > 1
-            for r in loads(then)
-            for v in lanes
-        )
-
-    def _lanes(self, used: Variables) -> int:
-        return prod(x.count for x in self._own(used))
 
     def _is_masked(self, v: Value) -> bool:
         """Whether lanes of memory are left out in what it reads."""
