@@ -24,7 +24,6 @@ InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
 PackColumns = Literal["auto", "never"]
 PackRows = Literal["auto", "always", "never"]
 Mapped = Literal["", "new", "old"]
-NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
@@ -67,14 +66,13 @@ class Options(Struct, frozen=True, metaclass=_Named):
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
     plan: how nests are mapped, as directives that say it (docs/plans.md), which `explain("plan")`
-        prints. Or one plan for all, at all sizes for which it can be carried out, whatever is said
-        to be quicker, by the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for
-        the second that is proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A
-        nest that is not offered it, or `""`: as sizes say. If none is, or directives cannot be
-        carried out, the first call is an OptionError that says why.
-    nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
-        another value of a field that says how it is tiled, packed or unrolled. A nest that there is
-        not, or that is not offered that plan: OptionError of the first call.
+        prints. Or by the name of a plan's class in `schedule/plan.py`, which is then taken at all
+        sizes for which it can be carried out, whatever is said to be quicker: `Panels`, or
+        `Panels:2` for the second that is proposed; on a device with its numbers,
+        `SharedTiles:128x64x16x2x8x4`. A name behind a nest's (`m: Panels:2`) is for that nest, one
+        alone for all others. A nest that is not offered it, or `""`: as sizes say. If none is,
+        there is no nest of a name, or directives cannot be carried out, the first call is an
+        OptionError that says why.
     vectorize, parallelize: allow vector loops, threads.
     parallel_loops: nested parallel loops that at most become one loop on threads.
     row_unroll: vectors in flight in row loops and row reductions.
@@ -106,7 +104,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
     block_tiles: int = 16
     row_block: int = 1
     plan: str = ""
-    nests: tuple[tuple[int, str, NestValue], ...] = ()
     vectorize: bool = True
     parallelize: bool = True
     parallel_loops: int = 3
@@ -122,7 +119,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
-        force_setattr(self, "nests", _checked_nests(self.nests))
 
     def replace(self, **fields: Any) -> Options:
         """The same with other values of these fields. Errors: OptionError."""
@@ -136,8 +132,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
 
     def __str__(self) -> str:
         """`register_rows=4 pack=False`: what differs from the defaults; stable."""
-        changed = self.changed() | {f"nests[{k}].{name}": v for k, name, v in self.nests}
-        changed.pop("nests", None)
+        changed = self.changed()
         if self.plan and not self.plan_name:
             words = [w for line in self.plan.splitlines() for w in line.partition("#")[0].split()]
             changed["plan"] = " ".join((*words[:_SHOWN], *["…"] * (len(words) > _SHOWN)))
@@ -150,32 +145,16 @@ class Options(Struct, frozen=True, metaclass=_Named):
         from tcsym.display.page import closed_part, framed, table
 
         changed = self.changed()
-        own = [(x, repr(v), repr(_DEFAULTS[x])) for x, v in changed.items() if x != "nests"]
-        own += [(f"nests[{k}].{x}", repr(v), repr(getattr(self, x))) for k, x, v in self.nests]
+        own = [(x, repr(v), repr(_DEFAULTS[x])) for x, v in changed.items()]
         rest = [(x, repr(v)) for x, v in _DEFAULTS.items() if x not in changed]
         defaults = closed_part(f"{len(rest)} at their defaults", table(("field", "value"), rest))
         told = "" if own else str(self)
         return framed("Options", told, table(("field", "value", "else"), own), defaults)
 
-    def of_nest(self, k: int) -> Options:
-        """What the k-th nest is mapped with."""
-        if not self.nests:
-            return self
-        own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
-        return replace(self, **own, nests=())
-
     @property
     def plan_name(self) -> str:
         """`plan`, if it is a name, and does not say what to do."""
-        return self.plan if _PLAN.fullmatch(self.plan) else ""
-
-    @property
-    def plans(self) -> tuple[str, ...]:
-        """The names of those that are asked for, each once."""
-        of_nests = [str(value) for _, name, value in self.nests if name == "plan"]
-        return tuple(
-            name for name in dict.fromkeys([self.plan, *of_nests]) if _PLAN.fullmatch(name)
-        )
+        return self.plan if PLAN_NAME.fullmatch(self.plan) else ""
 
     @property
     def limits(self) -> Options:
@@ -230,7 +209,7 @@ def plan_error(told: str, options: Options) -> OptionError:
 
 _TOLD = re.compile(r"(\d+):(\d+):(\d+): (.*?)(?:; hint: (.*))?", re.DOTALL)
 _DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
-_PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
+PLAN_NAME = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
 _SHOWN = 8  # words of a plan, beside other options
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -274,7 +253,6 @@ NEST_FIELDS = (
     "row_unroll",
     "strip_vectors",
 )
-MOST_NESTS = 64
 
 
 def _require_field(name: str) -> None:
@@ -329,24 +307,7 @@ def _require_value(name: str, value: object) -> None:
 
 def _is_plan(value: str) -> bool:
     """A name, or directives."""
-    return not value or bool(_PLAN.fullmatch(value) or re.search(r"\s", value.strip()))
-
-
-def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:
-    """In one order; lists, as of JSON, are tuples."""
-    items = given if isinstance(given, tuple | list) else None
-    if items is None or not all(isinstance(x, tuple | list) and len(x) == 3 for x in items):
-        raise OptionError(f"option `nests` is {given!r}, expected (nest, field, value) tuples")
-    for nest, name, value in items:
-        _require_integer("nests", nest, 0, MOST_NESTS - 1)
-        _require_choice("nests", name, NEST_FIELDS)
-        _require_value(name, value)
-        if name == "plan" and value and not _PLAN.fullmatch(str(value)):
-            hint = "write `Options(plan=...)`, with the name of the nest in front of its directives"
-            raise OptionError(f"option `nests` has directives for nest {nest}", hint=hint)
-    if len({(nest, name) for nest, name, _ in items}) < len(items):
-        raise OptionError(f"option `nests` is {given!r}, which has a field of a nest twice")
-    return tuple(sorted((nest, name, value) for nest, name, value in items))
+    return not value or bool(PLAN_NAME.fullmatch(value) or re.search(r"\s", value.strip()))
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 
 import numpy as np
 from msgspec import Struct
@@ -15,6 +16,7 @@ from tcsym.index.expr import condition_variables
 from tcsym.ir.loops import THREADS, Kernel
 from tcsym.ir.text import kernel_text
 from tcsym.ir.views import body_sizes
+from tcsym.mapping.text import with_nest
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.map_cpu import Mapped, map_cpu
@@ -26,11 +28,16 @@ LEAST_TOLD = 1.0  # nanoseconds
 
 
 class Alternative(Struct, frozen=True):
-    """option: `nest.plan` that was asked for beside the options, empty: none."""
+    """nest, plan: what was asked for beside the options, empty: none."""
 
-    option: str
+    nest: str
+    plan: str
     options: Options
     mapped: Mapped
+
+    @property
+    def option(self) -> str:
+        return f"{self.nest}.{self.plan}" if self.nest else ""
 
 
 def alternatives(
@@ -45,20 +52,19 @@ def alternatives(
     All have the code for sizes that few calls have, too.
     """
     default = map_cpu(kernel, machine, options, True)
-    yield Alternative("", options, default)
+    yield Alternative("", "", options, default)
     seen, n = {kernel_text(default.kernel)}, 1
     by_name = map_cpu(kernel, machine, replace(options, mapping="old"), True, True)
-    for k, nest in enumerate(by_name.nests[:most_nests]):
-        for name in dict.fromkeys(name for names in offered_in(nest).values() for name in names):
-            own = tuple(x for x in options.nests if x[:2] != (k, "plan"))
-            asked = replace(options, nests=(*own, (k, "plan", name)))
+    for nest, choices in islice(by_name.nests.items(), most_nests):
+        for name in dict.fromkeys(chain.from_iterable(offered_in(choices).values())):
+            asked = options.replace(plan=with_nest(options.plan, nest, name))
             made = map_cpu(kernel, machine, asked, True)
             text = kernel_text(made.kernel)
             if made.warnings or text in seen or n == most_plans:
                 continue
             seen.add(text)
             n += 1
-            yield Alternative(f"{k}.{name}", asked, made)
+            yield Alternative(nest, name, asked, made)
 
 
 def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mapping[str, int]) -> str:
@@ -68,7 +74,7 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
     prices = prices_of(machine)
     at = ", ".join(f"{name}={value}" for name, value in sizes.items())
     by = "cost" if found[0].mapped.kernel.choices else "rules"
-    how = "asked for" if options.plans else f"chosen by {by}"
+    how = "asked for" if options.plan else f"chosen by {by}"
     lines = [
         f"{at}: counted instructions of one thread, at their prices" if at else "of one thread",
         f"{_time(float(counts[0] @ prices)):>9}  {how}: {_terms(counts[0] * prices, '')}",
@@ -79,9 +85,8 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
     for x, c in sorted(zip(found[1:], counts[1:]), key=lambda y: float(y[1] @ prices)):
         if c.tobytes() not in seen:  # else the same runs at these sizes
             seen.add(c.tobytes())
-            nest, _, plan = x.option.partition(".")
             more = _terms((c - counts[0]) * prices, "+")
-            lines.append(f"{_time(float(c @ prices)):>9}  nest {nest} by {plan}: {more}")
+            lines.append(f"{_time(float(c @ prices)):>9}  nest {x.nest} by {x.plan}: {more}")
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tcsym import define
 from tcsym.errors import OptionError
-from tcsym.options import _CHOICES, _RANGES, NEST_FIELDS, SCHEMA, Options
+from tcsym.options import _CHOICES, _RANGES, SCHEMA, Options
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 COLUMN_SUM = "def f(float(M,N) A) -> (S) { S(n) +=! A(m,n) }"
@@ -41,15 +41,8 @@ _values = {
     **{name: st.sampled_from(choices) for name, choices in _CHOICES.items()},
     **{name: st.booleans() for name in ("pack", "vectorize", "parallelize", "tf32")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
-    "plan": st.sampled_from(("", "Panels", "InPlace:2")),
+    "plan": st.sampled_from(("", "Panels", "m: InPlace:2")),
 }
-_values["nests"] = st.dictionaries(
-    st.tuples(st.integers(0, 63), st.sampled_from(NEST_FIELDS)), st.none(), max_size=4
-).flatmap(
-    lambda keys: st.tuples(
-        *(_values[name].map(lambda value, k=k, name=name: (k, name, value)) for k, name in keys)
-    )
-)
 
 
 @given(st.builds(Options, **_values))
@@ -65,16 +58,9 @@ def test_every_field_is_documented_and_drawn_above() -> None:
     assert all(name in (Options.__doc__ or "") for name in names)
 
 
-def test_nests_are_told_in_one_order() -> None:
-    given = Options(nests=((1, "pack", False), (0, "register_rows", 4)))
-    assert given == Options(nests=((0, "register_rows", 4), (1, "pack", False)))
-    assert str(given) == "nests[0].register_rows=4 nests[1].pack=False"
-    assert given.of_nest(1) == Options(pack=False) and given.of_nest(2) == Options()
-
-
 def test_what_was_kept_before_a_field_was_added_is_read() -> None:
     older = json.loads(Options(register_rows=4).to_json())
-    for name in ("inner_fusion", "parallel_loops", "nests"):
+    for name in ("inner_fusion", "parallel_loops"):
         del older[name]
     assert Options.from_json(json.dumps(older)) == Options(register_rows=4)
 
@@ -99,13 +85,6 @@ def test_text_says_what_differs_from_the_defaults() -> None:
         '{"max_operations": 0}',
         '{"parallel_loops": 0}',
         '{"inner_fusion": "most"}',
-        '{"nests": 3}',
-        '{"nests": [[0, "register_rows"]]}',
-        '{"nests": [[-1, "register_rows", 4]]}',
-        '{"nests": [[0, "register_rows", 99]]}',
-        '{"nests": [[0, "pack", 1]]}',
-        '{"nests": [[0, "fusion", "min"]]}',
-        '{"nests": [[0, "pack", true], [0, "pack", false]]}',
         '{"max_operations": "x"}',
         '{"bind": "early"}',
         '{"bind": {"K": "early"}}',
@@ -175,9 +154,6 @@ def _run(source: str, options: Options) -> tuple[str, Any, Any]:
         (ATTENTION, {"inner_fusion": "min"}),
         (BATCHED, {"parallel_loops": 1}),
         (BATCHED, {"parallel_loops": 2}),
-        (TWICE, {"nests": ((0, "register_rows", 3),)}),
-        (TWICE, {"nests": ((1, "pack", False),)}),
-        (TWICE, {"nests": ((0, "pack_columns", "never"), (1, "reduction_unroll", 2))}),
     ],
     ids=str,
 )
@@ -203,17 +179,6 @@ def test_a_vector_rule_changes_code(source: str, changes: dict[str, Any]) -> Non
         return define(source, options=options, target="cpu:avx2").explain("llvm")
 
     assert code(Options(**changes)) != code(Options())
-
-
-def test_a_nest_of_its_own_leaves_the_others_alone() -> None:
-    def nests(options: Options) -> list[str]:
-        """The machine-independent loops of each of the two contractions."""
-        text = define(TWICE, options=options, target="cpu:avx2").explain("mapped")
-        return text.split("\n}")
-
-    plain, own = nests(Options()), nests(Options(nests=((1, "register_rows", 3),)))
-    both = nests(Options(register_rows=3))
-    assert own != plain and own != both
 
 
 def test_options_are_changed_by_a_method() -> None:

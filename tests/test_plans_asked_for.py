@@ -24,7 +24,7 @@ X = np.ones((5, 5), np.float32)
 def test_a_name_that_no_plan_has_is_refused_where_it_is_given(target: str) -> None:
     for options in (
         tc.Options(plan="WarpTile:128x128x32x3x64x32"),
-        tc.Options(nests=((0, "plan", "WarpTile"),)),
+        tc.Options(plan="m: WarpTile"),
     ):
         with pytest.raises(tc.OptionError, match="there is no plan `WarpTile`") as error:
             tc.define(MM, target=target, options=options)
@@ -38,12 +38,12 @@ REFUSED: dict[str, tuple[tc.Options, str]] = {
     "no such proposal": (tc.Options(plan="Panels:7"), "no nest is offered the plan 'Panels:7'"),
     "of a device": (tc.Options(plan="WarpTiles"), "no nest is offered the plan 'WarpTiles'"),
     "not by this nest": (
-        tc.Options(nests=((1, "plan", "Panels"),)),
-        "nest 1 is not offered the plan 'Panels'",
+        tc.Options(plan="m_1: Panels"),
+        "<plan>:1:1: nest m_1 is not offered the plan 'Panels'",
     ),
     "no such nest": (
-        tc.Options(nests=((2, "plan", "Panels"), (9, "pack", False))),
-        "there is no nest 2 for option `nests`, of 2 from 0 on; there is no nest 9",
+        tc.Options(plan="k: Panels"),
+        "<plan>:1:1: there is no nest k",
     ),
 }
 TWO = """def mm(float(M,K) A, float(K,N) B) -> (C, D) {

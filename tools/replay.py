@@ -112,9 +112,7 @@ def texts_of(case: Case) -> dict[str, str]:
     settings = dict(case["settings"])
     texts = dict[str, str]()
     try:
-        options = settings.get("options", {})
-        nests = tuple(tuple(own) for own in options.get("nests", ()))
-        settings["options"] = tcsym.Options(**{**options, "nests": nests})
+        settings["options"] = tcsym.Options(**settings.get("options", {}))
         module = tcsym.define(case["source"], strategy="symbolic", **settings)
         kernel = module[case["entry"] or next(iter(module))]
         for stage in STAGES:

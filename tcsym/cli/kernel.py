@@ -135,13 +135,10 @@ def _fields(text: str) -> dict[str, Any]:
             continue
         name, equals, value = part.partition("=")
         size = re.fullmatch(r"bind\[(\w+)\]", name)
-        nest = re.fullmatch(r"nests\[(\d+)\]\.(\w+)", name)
         if not equals:
             raise click.BadParameter(f"`{part}` is not NAME=VALUE, as in pack=false")
         if size is not None:
             fields.setdefault("bind", []).append((size[1], value))
-        elif nest is not None:
-            fields.setdefault("nests", []).append((int(nest[1]), nest[2], _value(value)))
         elif name in fields:
             raise click.BadParameter(f"`{name}` is given twice")
         else:

@@ -31,6 +31,7 @@ MOST_VERSIONS = 8
 THREADS_OF_CALLS = (1, 2, 1, 8)
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
+_EVEN = 0.25  # powers of two, of which tiles and panels are multiples, as others hardly are
 _LEAST_POINTS, _MOST_POINTS = 8.0, 29.0  # as logarithms to base 2
 _MOST_SCALE = 1.5
 
@@ -65,6 +66,12 @@ class Counting:
         walker.shares = self._shares
         total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
+
+    def with_share(self, cost: int, other: int, times: Index) -> int:
+        """A cost, and another one once in so many times."""
+        w = self.writer
+        n = w.greatest(Written(w, self._known).index(times), w.constant(1))
+        return w.add(cost, w.quotient(other, n))
 
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
         """Numbers of the versions to keep, by what each has saved when it was taken; the first is
@@ -134,7 +141,10 @@ def _drawn(known: Sequence[Known], draw: random.Random) -> dict[str, int]:
     logs = [_logarithm(k, draw) for k in known]
     points = draw.uniform(_LEAST_POINTS, _MOST_POINTS)
     scale = min(points / max(1.0, sum(logs)), _MOST_SCALE)
-    return {k.name: _clipped(k, 2 ** (x * scale)) for k, x in zip(known, logs)}
+    logs = [x * scale for x in logs]
+    if draw.random() < _EVEN:
+        logs = [float(round(x)) for x in logs]
+    return {k.name: _clipped(k, 2**x) for k, x in zip(known, logs)}
 
 
 def _logarithm(k: Known, draw: random.Random) -> float:

@@ -232,9 +232,8 @@ class Making:
         return Version(kind, context, region, fixed, variants)
 
     def _is_asked(self, options: Options) -> bool:
-        """The user has asked for these plans and values of nests, not a search."""
-        given = self.given
-        return given is not None and (given.plan, given.nests) == (options.plan, options.nests)
+        """The user has asked for these plans, not a search."""
+        return self.given is not None and self.given.plan == options.plan
 
     def _known_beside(self, fixed: Mapping[str, int], box: Context = ()) -> Context:
         return tuple([known for known in self.declared(box) if known.name not in fixed])

@@ -3,8 +3,8 @@
 
 `pack(a, b)` or `pack(a, b, c, d)` is an int32 that holds elements of 16 or 8 bits, the first in the
 lowest bits. A dot product `dot_*(x, y)` of two such values is the sum of the products of what they
-hold, as one instruction computes it and adds it. Programs have no such calls: schedules make them
-(`contraction.packed_steps`).
+hold, as one instruction computes it and adds it. Programs have no such calls: plans make them
+(`mapping.pack`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def checked_options(options: object) -> Options:
         raise OptionError(
             f"`options` is {type(options).__name__}, expected tcsym.Options", hint=hint
         )
-    if options.plan or options.nests:
+    if options.plan:
         from tcsym.schedule.wanted import require_plans  # loads what compiles
 
         require_plans(options)

@@ -43,12 +43,12 @@ class DotTerm(Struct, frozen=True):
 
 
 def dot_term(
-    x: Update, rows: str | None, sums: frozenset[str], have: frozenset[str]
+    x: Update, shifted: str | None, sums: frozenset[str], have: frozenset[str]
 ) -> DotTerm | None:
     """How a sum's term can be computed in packed steps.
 
-    rows: their side may be taken higher or lower, so that sums of columns are owed. sums: the loops
-    of the sum, which move no zero point.
+    shifted: a loop whose side may be taken higher or lower, so that sums of the other are owed.
+    sums: the loops of the sum, which move no zero point.
     """
     term = x.value
     if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
@@ -56,7 +56,7 @@ def dot_term(
     if not (_is_plain(term.left) and _is_plain(term.right)):
         return None
     sides = (term.left, term.right)
-    if rows is not None and rows in value_variables(term.right):
+    if shifted is not None and shifted in value_variables(term.right):
         sides = (term.right, term.left)
     if term.dtype is DType.FLOAT32 and BFLOAT in have:
         return _bfloats(*sides)
@@ -87,9 +87,9 @@ class _Side(Struct, frozen=True):
     zero: Expr = _ZERO
 
 
-def _bytes(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
+def _bytes(shifted: Expr, other: Expr, sums: frozenset[str]) -> DotTerm | None:
     either = (DType.UINT8, DType.INT8)
-    a, b = _side(rows, sums, either), _side(columns, sums, either)
+    a, b = _side(shifted, sums, either), _side(other, sums, either)
     if a is None or b is None:
         return None
     if a.dtype is b.dtype:
@@ -97,8 +97,8 @@ def _bytes(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
     return _owing(BYTES, *((a, b) if a.dtype is DType.UINT8 else (b, a)))
 
 
-def _shorts(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
-    a, b = _side(rows, sums, (DType.INT16,)), _side(columns, sums, (DType.INT16,))
+def _shorts(left: Expr, right: Expr, sums: frozenset[str]) -> DotTerm | None:
+    a, b = _side(left, sums, (DType.INT16,)), _side(right, sums, (DType.INT16,))
     return None if a is None or b is None else _owing(SHORT, a, b)
 
 

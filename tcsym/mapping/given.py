@@ -21,12 +21,19 @@ _parsed = lru_cache(16)(parse_nests)
 
 def given_nests(options: Options) -> tuple[GivenNest, ...]:
     """Errors: OptionError."""
-    return () if options.plan_name or not options.plan else _parsed(options.plan)
+    return _parsed(options.plan) if options.plan else ()
 
 
 def given_for(loop: str, options: Options) -> GivenNest | None:
     """The plan for the nest of that outermost loop."""
-    return next((x for x in given_nests(options) if x.name in ("", loop)), None)
+    found = {x.name: x for x in given_nests(options)}
+    return found.get(loop, found.get(""))
+
+
+def plan_asked(loop: str, options: Options) -> str:
+    """The name of the plan that the nest of that outermost loop shall have; or nothing."""
+    given = given_for(loop, options)
+    return given.plan_name if given is not None else ""
 
 
 def unknown_nests(nests: Sequence[str], options: Options) -> Iterator[str]:
@@ -35,7 +42,7 @@ def unknown_nests(nests: Sequence[str], options: Options) -> Iterator[str]:
         hint = f"nests are {', '.join(nests)}"
         if x.name and x.name not in nests:
             yield told_of_plan(x.at, f"there is no nest {x.name}", hint)
-        if not x.name and len(nests) > 1:
+        if not x.name and len(nests) > 1 and not x.plan_name:
             hint = f"begin with `{nests[0]}:`; {hint}"
             yield told_of_plan(x.at, f"a plan for one of {len(nests)} nests", hint)
 
@@ -43,6 +50,8 @@ def unknown_nests(nests: Sequence[str], options: Options) -> Iterator[str]:
 def on_device(options: Options) -> Iterator[str]:
     """What to tell of plans for a target that has none of directives."""
     for x in given_nests(options):
+        if x.plan_name:
+            continue
         hint = 'plans of a device are names, as in `explain("plan")`'
         yield told_of_plan(x.at, "directives are for processors", hint)
 

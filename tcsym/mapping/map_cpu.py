@@ -26,6 +26,7 @@ from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Choice, Kernel, Node, block
 from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
+from tcsym.mapping.once import Copies, apart, times, where
 from tcsym.mapping.own import own
 from tcsym.mapping.plan import Combine, Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
@@ -36,12 +37,12 @@ from tcsym.target.machine import Machine
 
 
 class Tree(Struct, frozen=True):
-    """A version of a nest, and its temporaries. before: copies of constants, in front of it."""
+    """A version of a nest, its temporaries, and what it needs in front of loops around."""
 
     version: Version
     node: Node
     buffers: tuple[Buffer, ...]
-    before: tuple[Node, ...]
+    copies: Copies
 
 
 def map_nest(
@@ -68,13 +69,20 @@ def map_nest_by_cost(
         only = [replace(versions[0], when=TRUE)]
         return map_nest(kernel, nest, only, machine, names), only
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
-    moves = (sizes_of(kernel, t.node, t.version.needs) for t in trees)
+    moves = [sizes_of(kernel, t.node, t.version.needs) for t in trees]
+    rounds = times(kernel, nest)
+    if any(t.copies.before for t in trees):
+        moves.append(rounds.variables())
     in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
     common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
     counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
-        costs.append(counting.cost(among, t.node, nest.around, t.version.needs))
+        cost = counting.cost(among, t.node, nest.around, t.version.needs)
+        if t.copies.before:
+            filling = counting.cost(among, block(*t.copies.before), (), TRUE)
+            cost = counting.with_share(cost, filling, rounds)
+        costs.append(cost)
     always = [v.needs == TRUE for v in versions]
     if not any(always):
         raise Refused("no plan is for all sizes")
@@ -95,16 +103,30 @@ def map_nest_by_cost(
 
 
 def _in_place(kernel: Kernel, nest: Nest, trees: Sequence[Tree], names: Names) -> Kernel:
-    assert trees[-1].version.when == TRUE
-    node = trees[-1].node
-    for t in reversed(trees[:-1]):
-        node = Branch(t.version.when, t.node, node)
-    new, before = marked(node, names), [marked(x, names) for t in trees for x in t.before]
+    new = marked(_in_versions(trees, [t.node for t in trees]), names)
     top, outer = nest.top.variable, outermost_loop(kernel.body, nest.top.variable).variable
     mapped = replace_loop(find_loop(kernel.body, outer), top, lambda _: new)
-    body = replace_loop(kernel.body, outer, lambda _: block(*before, mapped))
+    before = [marked(x, names) for t in trees for x in t.copies.bound]
+    filled = tuple(b for t in trees for b in t.copies.filled)
+    if filled:
+        node = _in_versions(trees, [block(*t.copies.before) for t in trees])
+        condition = where(kernel, nest)
+        node = node if condition == TRUE else Branch(condition, node, None)
+        before.append(marked(node, names))
+    node = block(*before, mapped)
+    node = Allocate(filled, node) if filled else node
+    body = replace_loop(kernel.body, outer, lambda _: node)
     made = (b for t in trees for b in t.buffers)
     return replace(kernel, body=body, buffers=(*kernel.buffers, *made))
+
+
+def _in_versions(trees: Sequence[Tree], nodes: Sequence[Node]) -> Node:
+    """What of each version has to run, where that runs."""
+    assert trees[-1].version.when == TRUE
+    *others, node = nodes
+    for t, x in reversed([*zip(trees[:-1], others, strict=True)]):
+        node = Branch(t.version.when, x, node)
+    return node
 
 
 def _trees(
@@ -114,33 +136,12 @@ def _trees(
     for v in versions:
         made = _mapped(nest.with_sizes(v.facts), v, shared, machine)
         close = Close(names, made.buffers)
-        node, before = _apart(close(made.node, {}, {}), made.once, frozenset(kernel.constants))
-        free = frozenset(b for x in before for b, _, is_written, _ in accessed(x) if is_written)
+        constants = frozenset(kernel.constants)
+        node, copies = apart(close(made.node, {}, {}), made.once, constants, nest.constants)
+        free = copies.free
         buffers = (replace(b, space="arena") if b.name in free else b for b in close.made)
-        found.append(Tree(v, node, tuple(buffers), before))
+        found.append(Tree(v, node, tuple(buffers), copies))
     return found
-
-
-def _apart(
-    node: Node, once: tuple[str, ...], constants: frozenset[str]
-) -> tuple[Node, tuple[Node, ...]]:
-    """The node without copies of constants, and these: the first of `once` is the outermost."""
-    if not once:
-        return node, ()
-    assert isinstance(node, Allocate)
-    (name,), parts = node.buffers, node.body.body if isinstance(node.body, Block) else ()
-    filling = [k for k, x in enumerate(parts) if _writes(x, name)]
-    copies = tuple(parts[k] for k in filling)
-    inner, before = _apart(
-        block(*(x for k, x in enumerate(parts) if k not in filling)), once[1:], constants
-    )
-    if once[0] in constants:
-        return inner, (*copies, *before)
-    return Allocate(node.buffers, block(*copies, inner)), before
-
-
-def _writes(node: Node, name: str) -> bool:
-    return any(b == name and is_written for b, _, is_written, _ in accessed(node))
 
 
 def _mapped(nest: Nest, v: Version, shared: frozenset[str], machine: Machine) -> Mapping_:

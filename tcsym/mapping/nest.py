@@ -52,7 +52,7 @@ class Statement(Struct, frozen=True):
 class Nest(Struct, frozen=True):
     """band: parallel loops that nest perfectly, outermost first; `body` is what they are around.
     around: variables of loops around the nest. constants: buffers that are bound once for many
-    calls."""
+    calls, or that the loops around leave as they are."""
 
     top: Loop
     band: tuple[Loop, ...]

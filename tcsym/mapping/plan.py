@@ -76,7 +76,7 @@ class Combine(Struct, frozen=True):
 
 class Stage(Struct, frozen=True):
     """What reads of the operand need inside the loop `at` is copied at its start; without one, all
-    that the nest needs is copied once, in front of it.
+    that the nest needs is copied once, in front of it and of loops around that leave it as it is.
 
     order: the copy's dimensions, a loop each. turned: by blocks transposed in registers.
     """

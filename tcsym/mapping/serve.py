@@ -13,6 +13,7 @@ from tcsym.mapping.choose import family, versions
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
+from tcsym.mapping.once import still
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.signs import with_signs
 from tcsym.mapping.text import GivenNest
@@ -32,7 +33,7 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
     """
     options = setting.options
     given = given_for(loop, options)
-    if given is not None:
+    if given is not None and not given.plan_name:
         mapped = _given(kernel, loop, setting, given)
         if mapped is not None:
             return mapped
@@ -72,7 +73,7 @@ def _nest(kernel: Kernel, loop: str) -> Nest:
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
     buffers = {b.name: b for b in kernel.buffers}
     nest = analyse(top, buffers, frozenset(kernel.sizes), around)
-    return replace(nest, constants=frozenset(kernel.constants))
+    return replace(nest, constants=still(kernel, nest).union(kernel.constants))
 
 
 def _known(kernel: Kernel, nest: Nest) -> Nest:

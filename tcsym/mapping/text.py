@@ -9,7 +9,8 @@
         order m.tile n
 
 With one nest, its versions alone; with one version, its directives alone. Among versions
-`if cheapest:`, or `if cheapest && KH == 1:`, the one runs that is estimated to cost least.
+`if cheapest:`, or `if cheapest && KH == 1:`, the one runs that is estimated to cost least. The name
+of a plan (`Options.plan`) is the whole plan of a nest; without a nest's name, of all other nests.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from textwrap import dedent, indent
 from typing import NoReturn, TypeVar, get_args
 
 from msgspec import Struct
@@ -25,6 +27,7 @@ from tcsym.errors import OptionError, Span
 from tcsym.index.expr import TRUE, Condition, Index
 from tcsym.index.formula import Wrong, condition_of, index_of
 from tcsym.mapping.plan import As, Combine, Directive, End, Merge, Order, Plan, Split, Stage
+from tcsym.options import PLAN_NAME
 
 FILE = "<plan>"
 T = TypeVar("T")
@@ -62,12 +65,14 @@ class Given(Struct, frozen=True):
 
 class GivenNest(Struct, frozen=True):
     """name: of the outermost loop; none, if the text has just one nest. by_cost: of the versions
-    whose conditions hold, the one runs that is estimated to take the least time."""
+    whose conditions hold, the one runs that is estimated to take the least time. plan_name: of a
+    plan that is asked for, in place of versions."""
 
     name: str
     at: Span
     versions: tuple[Given, ...]
     by_cost: bool = False
+    plan_name: str = ""
 
     @property
     def packs(self) -> bool:
@@ -89,6 +94,34 @@ def parse_nests(text: str) -> tuple[GivenNest, ...]:
     for k, line in enumerate(text.splitlines()):
         reader.line(Piece(line.split("#")[0], k + 1, 1).cut(0))
     return reader.nests()
+
+
+def plan_of(text: str, name: str) -> str:
+    """What the text has for the nest of that name, or nothing. Errors: OptionError."""
+    return _sections(text).get(name, "")
+
+
+def with_nest(text: str, name: str, plan: str) -> str:
+    """The text with that plan for a nest, or, if it is empty, with none. Errors: OptionError."""
+    found = _sections(text) | {name: plan}
+    return "\n".join(f"{x}:\n{indent(p, '    ')}" if x else p for x, p in found.items() if p)
+
+
+def _sections(text: str) -> dict[str, str]:
+    """By nest what it has, without its name."""
+    nests, lines = parse_nests(text) if text else (), text.splitlines()
+    ends = [(x.at.line, x.at.column) for x in nests[1:]] + [(len(lines) + 1, 1)]
+    out = dict[str, str]()
+    for x, (last, column) in zip(nests, ends):
+        part = [
+            *lines[x.at.line - 1 : last - 1],
+            *(y[: column - 1] for y in lines[last - 1 : last]),
+        ]
+        part[0] = part[0][x.at.column - 1 :]
+        if x.name:
+            part[0] = part[0].partition(":")[2]
+        out[x.name] = dedent("\n".join(filter(str.strip, part))).strip()
+    return out
 
 
 def refused(text: str, at: Span, message: str, hint: str = "") -> OptionError:
@@ -115,6 +148,7 @@ class _Version(Struct):
 class _Nest(Struct):
     name: Piece
     versions: list[_Version] = []
+    plan: Piece | None = None
 
 
 class _Reader(Struct):
@@ -136,6 +170,9 @@ class _Reader(Struct):
 
     def _directives(self, x: Piece) -> None:
         parts = [p for p in x.parts("[^;]+") if p.text]
+        if len(parts) == 1 and PLAN_NAME.fullmatch(x.text):
+            self._nest(x).plan = x
+            return
         if parts and not (self.found and self.found[-1].versions):
             self._version(_Version(TRUE, x))
         if parts:
@@ -148,10 +185,17 @@ class _Reader(Struct):
         when = TRUE if is_all and not rest.text else self._read(condition_of, rest)
         return _Version(when, x, cheapest is not None)
 
-    def _version(self, x: _Version) -> None:
+    def _nest(self, x: Piece) -> _Nest:
+        """The last one, which gets another line."""
         if not self.found:
-            self.found.append(_Nest(Piece("", x.at.line, x.at.column)))
-        versions = self.found[-1].versions
+            self.found.append(_Nest(Piece("", x.line, x.column)))
+        nest = self.found[-1]
+        if nest.plan is not None or (nest.versions and PLAN_NAME.fullmatch(x.text)):
+            self._wrong(x, "the name of a plan is the whole plan of a nest", "leave out the rest")
+        return nest
+
+    def _version(self, x: _Version) -> None:
+        versions = self._nest(x.at).versions
         if versions and versions[-1].is_last:
             self._wrong(x.at, "no size is left for this version", "the one before it has all")
         if versions and not x.is_last and x.by_cost != versions[-1].by_cost:
@@ -164,10 +208,13 @@ class _Reader(Struct):
         out = list[GivenNest]()
         for x in self.found:
             name = x.name.text
-            if not x.versions:
+            if x.plan is None and not x.versions:
                 self._wrong(x.name, f"no plan for the nest {name}", f"directives are {_NAMES}")
             if any(y.name == name for y in out):
                 self._wrong(x.name, f"a second plan for the nest {name}", "")
+            if x.plan is not None:
+                out.append(GivenNest(name, x.name.span, (), plan_name=x.plan.text))
+                continue
             if not x.versions[-1].is_last:
                 self._wrong(x.versions[-1].at, "no plan for all other sizes", "end with `else:`")
             versions = tuple(map(self._given, x.versions))

@@ -8,6 +8,7 @@ only orders them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from msgspec import Struct
@@ -82,12 +83,12 @@ from tcsym.target.machine import Machine
 
 class Mapped(Struct, frozen=True):
     """`choices`: the plans of all nests, at which sizes, and why not better ones. nests: those of
-    each nest that `Options.nests` counts, on a processor. warnings: what options ask for in vain.
+    each nest by its outermost loop, on a processor. warnings: what options ask for in vain.
     """
 
     kernel: Kernel
     choices: tuple[Choice | Note, ...]
-    nests: tuple[tuple[Choice | Note, ...], ...] = ()
+    nests: Mapping[str, tuple[Choice | Note, ...]] = {}
     warnings: tuple[str, ...] = ()
 
     @property
@@ -150,15 +151,15 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(fuse_row_sums(kernel, setting))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     has_all = kernel.left_out == FALSE  # else the kernel for all sizes has more nests
-    choices: list[tuple[Choice | Note, ...]] = []
+    choices: dict[str, tuple[Choice | Note, ...]] = {}
     if has_all:
         setting.unmet.extend(unknown_nests(nests(kernel.body), options))
-    for k, nest in enumerate(nests(kernel.body)):
+    for nest in nests(kernel.body):
         schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
-        own = setting.of_nest(k)
+        own = setting.of_nest(nest)
         mapped = None if nest in seldom else serve(kernel, nest, own)
         kernel = _verified(mapped or _scheduled(kernel, nest, schedule, own))
-        choices.append(tuple(setting.record[before:]))
+        choices[nest] = tuple(setting.record[before:])
     bound = bound_buffers(kernel)
     names = setting.names
     kernel = _verified(apart(kernel, names, lambda x: skip_unit_windows(clip_sums(x), names)))
@@ -173,9 +174,10 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         kernel = parallelise(kernel, machine)
     kernel = apart(kernel, names, partial(_with_fewer_branches, names=names, machine=machine))
     kernel = place_allocations(bound_apart(unmarked(kernel), bound))
-    record, of_nests = tuple(setting.record), tuple(choices)
-    told = unmet(options, offered_in(record), [*map(offered_in, of_nests)], has_all)
-    return Mapped(_verified(kernel), record, of_nests, (*setting.unmet, *told))
+    record = tuple(setting.record)
+    offered = {nest: offered_in(x) for nest, x in choices.items()}
+    told = unmet(options, offered_in(record), offered)
+    return Mapped(_verified(kernel), record, choices, (*setting.unmet, *told))
 
 
 def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:

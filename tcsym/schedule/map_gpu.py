@@ -9,7 +9,7 @@ and small, else in the device's memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar, assert_never
 
@@ -36,7 +36,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify, verify_exact
-from tcsym.mapping.given import on_device
+from tcsym.mapping.given import on_device, plan_asked, unknown_nests
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
@@ -75,7 +75,7 @@ from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
 from tcsym.schedule.version.unit_windows import without_unit_loops
 from tcsym.schedule.version.versioning import duplicate
-from tcsym.schedule.wanted import Offered, unmet
+from tcsym.schedule.wanted import asked_plans, unmet
 from tcsym.target.machine import Machine
 
 V = TypeVar("V", Version, Stepped)
@@ -107,14 +107,14 @@ def map_gpu(
     return Mapped(
         in_sizes(small, kernel),
         with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
-        warnings=(*on_device(host.options), *unmet(host.options, host.offered, host.nests)),
+        warnings=tuple(dict.fromkeys(_in_vain(host))),
     )
 
 
 class _Host(Struct):
     """Host code around grids. on_threads: the loops that threads stand for. stays: blocks that
-    stay run the grids. offered: names of plans, by loop, where a plan is asked for; nests: those of
-    each that has chosen so far, as `Options.nests` counts them."""
+    stay run the grids. offered: names of plans, by loop, where a plan is asked for; nests: loops of
+    those that choose."""
 
     kernel: Kernel
     machine: Machine
@@ -125,7 +125,7 @@ class _Host(Struct):
     choices: list[Choice] = field(default_factory=list)
     stays: bool = False
     offered: dict[str, list[str]] = field(default_factory=dict)
-    nests: list[Offered] = field(default_factory=list)
+    nests: dict[str, None] = field(default_factory=dict)
 
     def node(self, n: Node) -> Node:
         """Host code around the grids of `n`."""
@@ -193,7 +193,7 @@ class _Host(Struct):
         if self.stays or not n.is_steps:
             return replace(n, body=self.node(n.body))
         found = ways(self.kernel, n, self.machine)
-        wanted = self.options.of_nest(len(self.nests)).plan_name
+        wanted = plan_asked(n.variable, self.options)
         asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
         self.note_offered(n.variable, [x.plan.name for x in found], len(found) > 1)
         before, told = self.choices, list[Taken]()
@@ -258,7 +258,7 @@ class _Host(Struct):
         """The versions of the nest, side by side."""
         nest = nest_of(self.kernel, top)
         everything = offered(nest, self.machine) if self.tells_all else ()
-        asks = bool(self.options.plans)
+        asks = bool(asked_plans(self.options))
         names = offered_names(nest, self.machine, self.stays) if asks else []
         taken: list[Taken] = []
 
@@ -281,10 +281,10 @@ class _Host(Struct):
         """counts: as a nest that chooses."""
         self.offered.setdefault(loop, []).extend(names)
         if counts:
-            self.nests.append({loop: names})
+            self.nests[loop] = None
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
-        wanted = self.options.of_nest(len(self.nests)).plan_name
+        wanted = plan_asked(top.variable, self.options)
         found = versions(nest_of(self.kernel, top), self.machine, wanted, self.stays)
         asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
         for b in self.kernel.buffers:
@@ -293,6 +293,13 @@ class _Host(Struct):
         sizes = {*self.kernel.sizes, *self.kernel.launched}
         known = [v for v in found if condition_variables(v.when) <= sizes]
         return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)
+
+
+def _in_vain(host: _Host) -> Iterator[str]:
+    """What options ask for in vain."""
+    yield from on_device(host.options)
+    yield from unknown_nests([*host.nests], host.options)
+    yield from unmet(host.options, host.offered, {x: {x: host.offered[x]} for x in host.nests})
 
 
 def _is_scattered(n: Node) -> bool:

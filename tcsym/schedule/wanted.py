@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from tcsym.errors import OptionError
 from tcsym.mapping.given import given_nests
 from tcsym.mapping.plan import Directives
-from tcsym.options import Options
+from tcsym.options import Options, told_of_plan
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.device.plan import DevicePlan, Steps
 from tcsym.schedule.plan import AnyPlan
@@ -21,8 +21,7 @@ Offered = Mapping[str, Iterable[str]]  # nest -> names of plans
 
 def require_plans(options: Options) -> None:
     """OptionError for a name that no plan has, of any target, and for a text that is no plan."""
-    given_nests(options)
-    for name in options.plans:
+    for name in asked_plans(options):
         kind = name.partition(":")[0]
         if kind not in _kinds():
             close = get_close_matches(kind, _kinds(), 3)
@@ -33,21 +32,20 @@ def require_plans(options: Options) -> None:
             )
 
 
-def unmet(
-    options: Options, offered: Offered, nests: Sequence[Offered], has_all: bool = True
-) -> tuple[str, ...]:
-    """What to tell of each wanted plan that is not offered, to no nest or to the one that shall
-    have it, and of values for nests that there are none of.
+def asked_plans(options: Options) -> tuple[str, ...]:
+    """The names of plans that are asked for, each once. Errors: OptionError."""
+    return tuple(dict.fromkeys(x.plan_name for x in given_nests(options) if x.plan_name))
 
-    nests: what each of them is offered; all of them, if it has_all.
-    """
-    told = [] if _has(offered, options.plan_name) else [f"no nest {_told(options.plan, offered)}"]
-    for k, name, value in options.nests:
-        if k >= len(nests) and has_all:
-            told.append(f"there is no nest {k} for option `nests`, of {len(nests)} from 0 on")
-        elif k < len(nests) and name == "plan" and not _has(nests[k], str(value)):
-            told.append(f"nest {k} {_told(str(value), nests[k], 'not ')}")
-    return tuple(dict.fromkeys(told))
+
+def unmet(options: Options, offered: Offered, nests: Mapping[str, Offered]) -> Iterator[str]:
+    """What to tell of each wanted plan that is not offered, to no nest or to the one that shall
+    have it. nests: what is offered in each of them."""
+    for x in given_nests(options):
+        if not x.name and not _has(offered, x.plan_name):
+            yield f"no nest {_told(x.plan_name, offered)}"
+        elif x.name in nests and not _has(nests[x.name], x.plan_name):
+            told = _told(x.plan_name, nests[x.name], "not ")
+            yield told_of_plan(x.at, f"nest {x.name} {told}")
 
 
 def _has(offered: Offered, plan: str) -> bool:

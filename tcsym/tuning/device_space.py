@@ -48,20 +48,19 @@ class DeviceNest(Struct, frozen=True):
         return usable.cost
 
 
-class DeviceSpace(Space, frozen=True):
-    """`nests`: in the order in which they run."""
+class DeviceSpace(Space, frozen=True, kw_only=True):
+    """`nests`: by their outermost loops, in the order in which they run."""
 
     program: Program
     target: Target
-    nests: tuple[DeviceNest, ...]
+    nests: Mapping[str, DeviceNest]
 
     def costs(self, options: Options, values: Values) -> tuple[GridCost | None, ...]:
         """Of each nest, for arrays that are well aligned."""
         program = self.program
         known = dict(zip(program.sizes, values, strict=True))
         known |= {f"{t.name}.phase": 0 for t in (*program.inputs, *program.outputs)}
-        names = [value_of(options, axis(k)) for k in range(len(self.nests))]
-        return tuple(nest.cost(n, known) for nest, n in zip(self.nests, names, strict=True))
+        return tuple(nest.cost(value_of(options, axis(k)), known) for k, nest in self.nests.items())
 
     def cycles(self, options: Options, values: Values) -> int:
         """Of all nests one after the other; those that the host repeats count once."""
@@ -73,8 +72,8 @@ class DeviceSpace(Space, frozen=True):
         return max(self.cycles(options, v) / self.cycles(default, v) for v in sizes)
 
 
-def axis(nest: int) -> str:
-    return f"nests[{nest}].plan"
+def axis(nest: str) -> str:
+    return f"plan[{nest}]"
 
 
 @lru_cache(8)
@@ -84,14 +83,16 @@ def device_space(program: Program, target: Target) -> DeviceSpace:
     layouts = (dense,) * (len(program.inputs) + len(program.outputs))
     scheduled = Lowering(program, target, Options(), {}, layouts, (), {}).scheduled()
     mapped = map_gpu(scheduled.kernel, target.machine, tells_all=True)
-    nests = tuple(_nests(mapped.choices))
-    axes = tuple((axis(k), ("", *nest.plans)) for k, nest in enumerate(nests))
+    nests = dict(_nests(mapped.choices))
+    axes = tuple((axis(k), ("", *nest.plans)) for k, nest in nests.items())
     several = tuple((name, values) for name, values in axes if len(values) > 2)
     registers = target.machine.vector_registers
-    return DeviceSpace(several, None, registers, program, target, nests)
+    return DeviceSpace(several, None, registers, program=program, target=target, nests=nests)
 
 
-def _nests(choices: Iterable[Choice | Note], under: Condition = TRUE) -> Iterator[DeviceNest]:
+def _nests(
+    choices: Iterable[Choice | Note], under: Condition = TRUE
+) -> Iterator[tuple[str, DeviceNest]]:
     """Those of loops in order before what is in them."""
     for x in choices:
         if not isinstance(x, Choice):
@@ -100,7 +101,7 @@ def _nests(choices: Iterable[Choice | Note], under: Condition = TRUE) -> Iterato
         for name, version in x.offered:
             plans[name] = (*plans.get(name, ()), version)
         taken = tuple(v for v in x.versions if isinstance(v, Taken))
-        yield DeviceNest(plans, taken, under)
+        yield x.nest, DeviceNest(plans, taken, under)
         left = under
         for v in taken:
             yield from _nests(v.inside, all_of((left, v.when)))

@@ -21,11 +21,13 @@ from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Loop
 from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
+from tcsym.mapping.text import plan_of, with_nest
 from tcsym.options import Options
 from tcsym.process.recursion import depth_checked
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.machine import Tile
 from tcsym.target.target import Target
+from tcsym.tuning.plans import plans_of
 
 Value = Any
 Values = tuple[int, ...]
@@ -50,7 +52,7 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
-_NEST = re.compile(r"nests\[(\d+)\]\.(\w+)")
+_NEST = re.compile(r"plan\[(.+)\]")
 _SCHEDULING = ("fusion", "inner_fusion", "scheduler")
 _THREADING = ("parallel_loops", "min_work_per_thread")
 SPILL_COST, LATENCY_TILES = 2.0, 8
@@ -58,38 +60,31 @@ PRUNED_BEYOND = 2.0
 
 
 def value_of(options: Options, axis: str) -> Value:
-    """That of a field, or of a nest's: `nests[0].plan`."""
+    """That of a field, or the plan of a nest: `plan[m]`."""
     nest = _NEST.fullmatch(axis)
-    if nest is None:
-        return getattr(options, axis)
-    own = {(k, name): value for k, name, value in options.nests}
-    return own.get((int(nest[1]), nest[2]), getattr(Options(), nest[2]))
+    return getattr(options, axis) if nest is None else plan_of(options.plan, nest[1])
 
 
 def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
-    """With other values on axes; a nest's default is none of its own."""
-    nests = {(k, name): value for k, name, value in options.nests}
-    fields: dict[str, Value] = {}
+    """With other values on axes."""
+    fields = {axis: value for axis, value in changes.items() if not _NEST.fullmatch(axis)}
+    plan = fields.get("plan", options.plan)
     for axis, value in changes.items():
-        nest = _NEST.fullmatch(axis)
-        if nest is None:
-            fields[axis] = value
-        elif value == getattr(Options(), nest[2]):
-            nests.pop((int(nest[1]), nest[2]), None)
-        else:
-            nests[int(nest[1]), nest[2]] = value
-    return replace(options, **fields, nests=tuple((k, n, v) for (k, n), v in nests.items()))
+        if nest := _NEST.fullmatch(axis):
+            plan = with_nest(plan, nest[1], value)
+    return replace(options, **{**fields, "plan": plan})
 
 
 class Space(Struct, frozen=True):
     """Axes with their values, the default first. Points are options; other fields are defaults.
 
-    tile: the register tile that is usual, if axes change it.
+    tile: the register tile that is usual, if axes change it. starts: what to try first.
     """
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
     tile: Tile | None
     registers: int
+    starts: tuple[Options, ...] = ()
 
     @property
     def size(self) -> int:
@@ -187,6 +182,14 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
     axes: list[tuple[str, tuple[Value, ...]]] = []
     if kept := tuple(filter(is_another, plans)):
         axes.append(("plan", ("", *kept)))
+    starts = [Options(plan=name) for name in kept]
+    directives = list(plans_of(scheduled.kernel, target.machine, default))
+    for nest in dict.fromkeys(x.nest for x in directives):
+        given = [x for x in directives if x.nest == nest]
+        texts = dict.fromkeys(text for x in given for text in (x.text, *x.others))
+        if len(texts) > 1:  # else there is but the one that it has
+            starts += [with_values(Options(), {f"plan[{nest}]": x.text}) for x in given]
+            axes.append((f"plan[{nest}]", ("", *texts)))
     for name, values in AXES.items():
         here = getattr(default, name)
         others = tuple(v for v in values if v != here)
@@ -199,4 +202,4 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
         if kept:
             axes.append((name, (here, *kept)))
     tile = target.machine.tile if any(name == "register_rows" for name, _ in axes) else None
-    return Space(tuple(axes), tile, target.machine.vector_registers)
+    return Space(tuple(axes), tile, target.machine.vector_registers, tuple(starts))

@@ -220,7 +220,7 @@ def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
 def _known(data: object) -> Options:
     """OptionError: this version has no such options, or no such plans."""
     options = Options.from_json(json.dumps(data))
-    if options.plan or options.nests:
+    if options.plan:
         from tcsym.schedule.wanted import require_plans  # loads what compiles
 
         require_plans(options)

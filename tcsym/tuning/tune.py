@@ -440,10 +440,7 @@ class _Tuning:
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
         axes = [name for name, _ in space.axes]
         projected = [space.at({name: value_of(o, name) for name in axes}) for o in STARTS]
-        plans = [
-            space.at({"plan": v}) for name, values in space.axes if name == "plan" for v in values
-        ]
-        listed = dict.fromkeys((*request.start, *near, *plans, *projected))
+        listed = dict.fromkeys((*request.start, *near, *space.starts, *projected))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:

@@ -150,10 +150,9 @@ def test_strategies(mm: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "pack=false,register_rows=4,bind[K]=before,nests[0].pack_rows=never",
-        "register_rows=4 pack=False bind[K]=before  nests[0].pack_rows=never",
-        '{"pack": false, "register_rows": 4, "bind": {"K": "before"}, '
-        '"nests": [[0, "pack_rows", "never"]]}',
+        "pack=false,register_rows=4,bind[K]=before,pack_rows=never",
+        "register_rows=4 pack=False bind[K]=before  pack_rows=never",
+        '{"pack": false, "register_rows": 4, "bind": {"K": "before"}, "pack_rows": "never"}',
         "FILE.json",
     ],
 )
@@ -162,13 +161,13 @@ def test_options(mm: str, text: str, tmp_path: Path) -> None:
         pack=False,
         register_rows=4,
         bind={"K": "before"},
-        nests=((0, "pack_rows", "never"),),
+        pack_rows="never",
     )
     if text == "FILE.json":
         text = str(tmp_path / "options.json")
         Path(text).write_text(wanted.to_json())
     given = tcsym("show", mm, "loops", "--options", text, *SIZES).output
-    told = "bind=before register_rows=4 pack=False nests[0].pack_rows=never"  # of K alone
+    told = "bind=before register_rows=4 pack=False pack_rows=never"  # of K alone
     assert given.splitlines()[0].endswith(told)
     assert tcsym_json("run", mm, *SIZES, "--options", text, "--check")["check"][0]["good"]
     assert tcsym_json("bench", mm, *SIZES, "--options", text)["def"] == "mm"

@@ -13,7 +13,6 @@ import pytest
 import tcsym
 from tcsym import Dim, Options
 from tcsym.display.regions import COLUMNS, ROWS, Axis, Dot, colour_of, region_map
-from tcsym.options import NEST_FIELDS
 from tcsym.runtime.stats import Counters, Decision, Stats, VariantStats
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.rank import Ranked
@@ -144,19 +143,17 @@ def test_stats_are_those_of_the_object() -> None:
 
 
 def test_options_show_what_differs() -> None:
-    options = Options(register_rows=4, bind={"K": "before"}, nests=((1, "pack", False),))
+    options = Options(register_rows=4, bind={"K": "before"}, pack=False)
     changed, rest = page_of(options).tables
     assert changed[1:] == [
         ["bind", "(('K', 'before'),)", "'never'"],
         ["register_rows", "4", "0"],
-        ["nests[1].pack", "False", "True"],
+        ["pack", "False", "True"],
     ]
     others = dict(map(tuple, rest[1:]))  # type: ignore[arg-type]
-    fields = set(Options.__struct_fields__) - {"bind", "register_rows", "nests"}
+    fields = set(Options.__struct_fields__) - {"bind", "register_rows", "pack"}
     assert others == {name: repr(getattr(Options(), name)) for name in fields}
     assert page_of(Options()).headers == ["Optionsdefaults"]
-    nests = tuple((k, name, getattr(Options(), name)) for k in range(4) for name in NEST_FIELDS)
-    page_of(Options(nests=nests[1:]))
 
 
 def test_memory_shows_its_formulas() -> None:

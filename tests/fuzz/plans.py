@@ -34,12 +34,10 @@ def options_of(
     def mapped(options: Options) -> Mapped:
         return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
 
-    plain = replace(drawn, nests=tuple(x for x in drawn.nests if x[1] != "plan"))
-    nests = mapped(replace(plain, nests=(), mapping="old")).nests  # which has plans by name
-    plain = replace(plain, nests=tuple(x for x in plain.nests if x[0] < len(nests)))
-    offered = [(k, n) for k, nest in enumerate(nests) for x in offered_in(nest).values() for n in x]
+    nests = mapped(replace(drawn, mapping="old")).nests  # which has plans by name
+    offered = [(k, n) for k, x in nests.items() for names in offered_in(x).values() for n in names]
     if not offered or rng.random() < 0.3:
-        return plain
-    k, name = rng.choice(offered)
-    asking = replace(plain, nests=(*plain.nests, (k, "plan", name)))
-    return plain if mapped(asking).warnings else asking  # inside of what is not taken
+        return drawn
+    nest, name = rng.choice(offered)
+    asking = replace(drawn, plan=f"{nest}: {name}")
+    return drawn if mapped(asking).warnings else asking  # inside of what is not taken

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tcsym.options import NEST_FIELDS, Options
+from tcsym.options import Options
 
 PASSES = "tcsym.schedule."
 CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -164,9 +164,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 def random_options(rng: random.Random) -> Options:
     """Half of the options as they are, the others from what a tuner may try."""
     drawn = {name: rng.choice(values) for name, values in OPTIONS.items() if rng.random() < 0.5}
-    nests = {(rng.randrange(3), rng.choice(NEST_FIELDS)) for _ in range(rng.choice((0, 0, 2)))}
-    own = [(nest, name, rng.choice(OPTIONS[name])) for nest, name in sorted(nests)]
-    return Options(**drawn, nests=tuple(own))
+    return Options(**drawn)
 
 
 @contextmanager

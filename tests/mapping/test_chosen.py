@@ -111,6 +111,20 @@ def test_costs_are_those_of_what_runs() -> None:
         assert 0.85 < whole / costs[taken] < 1.2
 
 
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_costs_of_whole_panels_are_those_of_what_runs(target: str) -> None:
+    """Nearly, for other passes, where sizes are multiples: as at others equal formulas are one."""
+    program = analyse(tcsym.library.source("matmul"))["matmul"]
+    kernel, machine = mapped(program, target), resolve_target(target).machine
+    (choice,) = kernel.choices
+    for m, k, n in ((512, 512, 256), (512, 256, 512), (256, 512, 512), (512, 512, 512)):
+        sizes = dict(zip(kernel.sizes, (m, k, n), strict=True))
+        costs = [float(x[0, 0]) for x in choice.costs.evaluate({THREADS: 1, **sizes})]
+        for version, cost in enumerate(costs):
+            values = {x: np.array([v]) for x, v in {**sizes, choice.variable: version}.items()}
+            assert cost == pytest.approx(nanoseconds(kernel, machine, values)[0], rel=0.2)
+
+
 def test_one_size_needs_one_version() -> None:
     of_one = tcsym.define(
         "def f(float(64,32) A, float(32,48) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",

@@ -199,8 +199,6 @@ def test_a_device_has_no_directives() -> None:
     text = "split m tile reg:4; order m.tile n"
     f = tcsym.define(MATMUL, target="cuda:sm_80", plan=text).f
     assert "# <plan>:1:1: directives are for processors" in f.explain("plan")
-    with pytest.raises(OptionError, match="option `nests` has directives for nest 0"):
-        Options(nests=((0, "plan", text),))
 
 
 def test_kept_trees_of_options_take_it() -> None:

@@ -17,6 +17,9 @@ PROGRAMS = {
     "columns": "for t in 3 { s(j) max=! T(k,j)  T(k,j) = T(k,j) - s(j) }",
     "rnn": """for t in 4 { P(i,j) +=! Y(i,l) * W(l,j)  Q(i,j) +=! X(i,k) * T(k,j)
       Y(i,j) = 0.3 * tanh(P(i,j) + Q(i,j)) }""",
+    "guarded": """for t in 3 { if t == 0 { Y(i,j) = 0.5 * Y(i,j) } else {
+      P(i,j) +=! Y(i,l) * W(l,j)  Y(i,j) = tanh(P(i,j)) } }""",
+    "few": """for t in 3 { if M > 2 { P(i,j) +=! Y(i,l) * W(l,j)  Y(i,j) = tanh(P(i,j)) } }""",
 }
 HEAD = "def f({0}(M,K) X, inout {0}(K,N) T, inout {0}(M,N) Y, {0}(N,N) W) -> () {{ {1} }}"
 
@@ -40,3 +43,14 @@ def test_steps(name: str, dtype: str, mapping: str) -> None:
         near = 1e-2 if dtype == "float16" else 1e-5
         for x, y in zip(mine, wanted, strict=True):
             np.testing.assert_allclose(x, y, near, near * k)
+
+
+def test_copies_of_what_stays_are_made_before() -> None:
+    """Those of W, which no step changes; P of a step has its own."""
+    source = HEAD.format("float", PROGRAMS["rnn"])
+    f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(mapping="new")).f
+    lines = [x.strip() for x in f.explain("mapped").splitlines()]
+    loop = lines.index("serial t in 0:4")
+    filled = [k for k, x in enumerate(lines) if x.startswith("W.copy") and "= W[" in x]
+    read = [k for k, x in enumerate(lines) if "* W.copy" in x]
+    assert filled and max(filled) < loop < min(read)

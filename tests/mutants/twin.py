@@ -53,7 +53,7 @@ FORWARD = """def f(float(T,B,D) x, float(B,D) I) -> (float(T+1,B,D) S) {
     S(t+1,b,d) = e(b,d) / z(b) * x(t,b,d)
   } }"""
 THROUGH_STEPS = Options(plan="ThreadSteps")
-BY_WARPS = Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", "BlockRows:32x8")))
+BY_WARPS = Options(plan="t: ThreadSteps\nb_1: BlockRows:32x8")
 CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
     "product": Case(

@@ -71,7 +71,7 @@ def test_steps_of_a_loop_have_scratch_memory_and_a_graph(cuda: Driver) -> None:
     kernel = tcsym.define(
         text,
         target="cuda",
-        options=tcsym.Options(nests=((1, "plan", "LaunchSteps"),), plan="ThreadPoints"),
+        options=tcsym.Options(plan="ThreadPoints\nt: LaunchSteps"),
     )
     session, formula = kernel.plan().session(), kernel.memory()
     given = _random(6, 3, 8), _random(8, 8), _random(8, 8)

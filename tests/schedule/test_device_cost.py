@@ -185,6 +185,6 @@ def test_a_plan_is_asked_for_by_its_name() -> None:
     ):
         plan = tc.define(MM, target="cuda:sm_80", options=Options(plan=name)).explain("plan")
         assert text in " ".join(plan.split()), plan
-    nests = Options(nests=((0, "plan", "ThreadPoints:1"),))
-    plan = tc.define(MM, target="cuda:sm_80", options=nests).explain("plan")
+    of_nest = Options(plan="m: ThreadPoints:1")
+    plan = tc.define(MM, target="cuda:sm_80", options=of_nest).explain("plan")
     assert "a thread for each of m, n" in plan and "else" not in plan

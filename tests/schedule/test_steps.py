@@ -109,7 +109,7 @@ ROWS = {"rnn": RNN, "forward": FORWARD, "meeting": MEETING, "behind": BEHIND}
 
 def through_steps(plan: str) -> tc.Options:
     """The nest of the first values, then the ways of the steps, then rows through all steps."""
-    return tc.Options(nests=((1, "plan", "ThreadSteps"), (2, "plan", plan)))
+    return tc.Options(plan=f"t: ThreadSteps\nn_1: {plan}")
 
 
 @pytest.mark.filterwarnings("error::tcsym.TCWarning")  # each is offered what it asks for

@@ -52,7 +52,7 @@ SMALL = (1, 2, 3, 5, 9, 17)
 N_SIZES = 4
 
 
-def offered(source: str, target: str) -> Iterator[tuple[int, str]]:
+def offered(source: str, target: str) -> Iterator[tuple[str, str]]:
     """Of each nest, also what it is offered inside of a plan, if that is taken."""
     program, found = analyse(source)["f"], resolve_target(target)
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
@@ -61,14 +61,14 @@ def offered(source: str, target: str) -> Iterator[tuple[int, str]]:
     def mapped(options: Options) -> Mapped:
         return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
 
-    for k, nest in enumerate(mapped(Options(mapping="old")).nests):
-        own = {name for x in nest if isinstance(x, Choice) for name, _ in x.offered}
-        for name in dict.fromkeys(n for names in offered_in(nest).values() for n in names):
-            options = Options(nests=((k, "plan", name),))
+    for nest, choices in mapped(Options(mapping="old")).nests.items():
+        own = {name for x in choices if isinstance(x, Choice) for name, _ in x.offered}
+        for name in dict.fromkeys(n for names in offered_in(choices).values() for n in names):
+            options = Options(plan=f"{nest}: {name}")
             told = map_cpu(scheduled.kernel, found.machine, options).warnings
             assert name not in own or not told
             if not told:
-                yield k, name
+                yield nest, name
 
 
 def drawn_inputs(source: str, rng: np.random.Generator) -> list[Array]:
@@ -90,7 +90,7 @@ def test_every_plan_is_right_at_any_sizes(name: str, target: str) -> None:
     plans = list(offered(source, target))
     assert plans
     for nest, plan in plans:
-        options = Options(nests=((nest, "plan", plan),))
+        options = Options(plan=f"{nest}: {plan}")
         kernel = tcsym.define(source, target=target, options=options, strategy="symbolic").f
         for _ in range(N_SIZES):
             inputs = drawn_inputs(source, rng)

@@ -103,9 +103,9 @@ MOST_RISE = (
 def versions(kernel: Kernel, target: Target) -> list[Options]:
     """Those that force a plan of a nest, each once, and what is chosen."""
     found = [Options()]
-    for k, nest in enumerate(map_cpu(kernel, target.machine, Options(), True, True).nests):
-        for name in dict.fromkeys(n for names in offered_in(nest).values() for n in names):
-            found.append(Options(nests=((k, "plan", name),)))
+    for nest, x in map_cpu(kernel, target.machine, Options(), True, True).nests.items():
+        for name in dict.fromkeys(n for names in offered_in(x).values() for n in names):
+            found.append(Options(plan=f"{nest}: {name}"))
     return found
 
 

@@ -59,10 +59,10 @@ def test_candidates_are_ranked_and_nothing_is_kept(
     assert default.gain == 1 and "registers" in default.facts
     assert 20e-6 < default.seconds[512, 512, 512] < 60e-6  # 19.5 TFLOP/s would be 14
     left_out = {str(a.options): a.reason for a in report.trials}
-    assert "predicted" in left_out["nests[0].plan=ThreadPoints:1"]
+    assert "predicted" in left_out["plan=m: ThreadPoints:1"]
     assert mm.options_for(**SQUARE).origin == "analytic"
     # what is ranked first is a plan that can be asked for
-    plan = value_of(report.ranked[0].options, "nests[0].plan")
+    plan = value_of(report.ranked[0].options, "plan[m]")
     text = tc.define(MM, target="cuda:sm_80", options=Options(plan=plan)).explain("plan")
     assert f"plan={plan}" in text
 
@@ -80,14 +80,14 @@ def test_each_nest_is_an_axis() -> None:
     target = resolve_target("cuda:sm_90a")
     space = device_space(program, target)
     names = [name for name, _ in space.axes]
-    assert names == ["nests[0].plan", "nests[1].plan"]
+    assert names == ["plan[n]", "plan[n_1]"]
     assert all(values[0] == "" and "ThreadPoints:1" in values for _, values in space.axes)
-    options = with_values(Options(), {"nests[1].plan": "BlockRows:128x1"})
-    assert options.nests == ((1, "plan", "BlockRows:128x1"),)
-    assert with_values(options, {"nests[1].plan": ""}) == Options()
+    options = with_values(Options(), {"plan[n_1]": "BlockRows:128x1"})
+    assert options.plan == "n_1:\n    BlockRows:128x1"
+    assert with_values(options, {"plan[n_1]": ""}) == Options()
     sizes = (4096,) * len(program.sizes)
     assert space.cycles(Options(), sizes) <= space.cycles(options, sizes)
-    slow = with_values(Options(), {"nests[0].plan": "ThreadPoints:1"})
+    slow = with_values(Options(), {"plan[n]": "ThreadPoints:1"})
     assert space.predicted(slow, Options(), (sizes,)) > 2
 
 
@@ -98,7 +98,7 @@ def test_nests_of_steps_count_in_the_way_that_is_taken() -> None:
     }"""
     (p,) = analyse(text).values()
     space = device_space(p, resolve_target("cuda:sm_80"))
-    (steps,) = (k for k, x in enumerate(space.nests) if not x.plans)
+    (steps,) = (k for k, x in enumerate(space.nests.values()) if not x.plans)
     counted = [
         {k for k, c in enumerate(space.costs(Options(), v)) if c is not None and k > steps}
         for v in ((64, 64, 8), (64, 64, 128))
@@ -111,7 +111,7 @@ def test_what_does_not_fit_or_conflicts_is_left_out(
 ) -> None:
     (program,) = analyse(MM).values()
     target = resolve_target("cuda:sm_86")  # of 99 KiB
-    names = dict(device_space(program, target).axes)["nests[0].plan"]
+    names = dict(device_space(program, target).axes)["plan[m]"]
     assert "SharedTiles:128x128x32x2x8x8" in names
     monkeypatch.setattr(rank, "MOST_CONFLICTS", 1)
     report = tc.define(MM, target="cuda:sm_86").mm.tune([SQUARE], candidates=1)
@@ -141,7 +141,7 @@ def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path)
     assert report.stopped in ("budget", "exhausted") and not report.ranked
     states = {str(a.options): a.state for a in report.trials}
     assert states.pop("defaults") == "measured" and len(states) >= 3
-    assert all(name.startswith("nests[0].plan=") for name in states)
+    assert all(name.startswith("plan=n: ") for name in states)
     assert not report.failures, report.failures[0]
     assert all(r.seconds > 0 for r in report.confirmed.values())
     assert report.is_kept

@@ -7,7 +7,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,17 @@ import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import random_inputs
-from tcsym.index.expr import TRUE, All, Condition, all_of, condition_variables
-from tcsym.index.text import condition_text
+from tcsym.index.expr import Condition, condition_variables
 from tcsym.index.values import holds
 from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS
 from tcsym.ir.views import body_sizes
-from tcsym.mapping.plan import Directives
+from tcsym.mapping.text import with_nest
 from tcsym.plan_costs import Alternative, alternatives
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.target.names import resolve_target
+from tcsym.tuning.plans import plans_of
 from tools.choices.programs import Drawn, Sizes, sizes_of
 
 MOST_NESTS, MOST_PLANS = 4, 24
@@ -42,30 +42,10 @@ def alternatives_of(program: Program, target: str) -> list[Alternative]:
     kernel = Lowering(program, found_target, options, {}, dense, (), {}).scheduled().kernel
     default, *by_name = alternatives(kernel, machine, options, MOST_NESTS, MOST_PLANS)
     found = [default]
-    for option, text in _directives(map_cpu(kernel, machine, options, True, True)):
-        asked = replace(options, plan=text)
-        found.append(Alternative(option, asked, map_cpu(kernel, machine, asked, True)))
+    for x in plans_of(kernel, machine, options):
+        asked = replace(options, plan=with_nest("", x.nest, x.text))
+        found.append(Alternative(x.nest, x.name, asked, map_cpu(kernel, machine, asked, True)))
     return [*found, *by_name][:MOST_PLANS]
-
-
-def _directives(mapped: Mapped) -> Iterator[tuple[str, str]]:
-    """Each version of directives that the cost chooses among, with its name, as options ask for it.
-    The last one serves where a version cannot."""
-    choices = {c.variable for c in mapped.kernel.choices}
-    for x in mapped.choices:
-        taken = [t for t in x.versions if isinstance(t, Taken)] if isinstance(x, Choice) else []
-        plans = [(t.plan, _beside(t.when, choices)) for t in taken]
-        for plan, when in plans if len(plans) > 1 else ():
-            if isinstance(plan, Directives):
-                only, rest = f"if {condition_text(when)}: ", f"\n  else: {plans[-1][0]}"
-                text = f"{only}{plan}{rest}" if when != TRUE else str(plan)
-                yield f"{x.nest}.{plan.name}", f"{x.nest}:\n  {text}"
-
-
-def _beside(c: Condition, choices: Collection[str]) -> Condition:
-    """Without what a launch chooses."""
-    parts = c.conditions if isinstance(c, All) else (c,)
-    return all_of(x for x in parts if not condition_variables(x) & choices)
 
 
 def plans_at(mapped: Mapped, sizes: Mapping[str, int]) -> list[str]:

@@ -108,7 +108,7 @@ def _factors(target: Target, tf32: bool) -> Target:
 
 
 def nest(kind: str, layout: str, target: str = "cuda") -> DeviceNest:
-    (found,) = space(kind, layout, target).nests
+    (found,) = space(kind, layout, target).nests.values()
     return found
 
 

@@ -70,7 +70,7 @@ def plans(name: str) -> dict[str, tuple[Version, ...]]:
     """Those that differ in how rows are kept, of the nest that has rows."""
     (program,) = analyse(tcsym.library.source(name)).values()
     nests = device_space(program, resolve_target("cuda")).nests
-    found = max((x.plans for x in nests), key=len)
+    found = max((x.plans for x in nests.values()), key=len)
     return {p: versions for p, versions in found.items() if "Rows" in p}
 
 

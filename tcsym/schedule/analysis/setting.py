@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel, Node, Prefetch
+from tcsym.mapping.given import plan_asked
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.vector_legality import widest_bits
@@ -34,9 +35,10 @@ class Setting(Struct, frozen=True):
     tells_all: bool = False
     unmet: list[str] = field(default_factory=list)
 
-    def of_nest(self, k: int) -> Setting:
-        """That of the k-th nest; what grows is shared."""
-        return replace(self, options=self.options.of_nest(k)) if self.options.nests else self
+    def of_nest(self, loop: str) -> Setting:
+        """That of the nest of that outermost loop; what grows is shared."""
+        asked = plan_asked(loop, self.options)
+        return replace(self, options=self.options.replace(plan=asked)) if asked else self
 
     def note(self, nest: str, text: str) -> None:
         self.record.append(Note(nest, text))
