@@ -40,6 +40,7 @@ from tcsym.target.machine import Machine
 
 ROWS_AHEAD = 32  # that a processor fetches at a time
 UNTIL_AHEAD = 64  # lines of a row until it does: of a page
+FAR = 1 << 20  # bytes from one row of lines to the next: no row goes on
 SLACK = 8  # lines between rows that still are one
 
 
@@ -181,11 +182,14 @@ class Traffic:
         return w.multiply(self._is_at_most(x.rows, self.one), self._is_at_most(apart, near))
 
     def _pitches(self, buffer: Buffer, values: Written) -> tuple[int, ...]:
-        """Bytes from an element to the next one along each dimension."""
+        """Bytes from an element to the next one along each dimension; far where it is not known."""
         if buffer.name not in self.pitches:
             each = self.writer.constant(buffer.dtype.bytes)
-            strides = (values.index(e) for e in buffer.element_strides())
-            self.pitches[buffer.name] = tuple(self.writer.multiply(s, each) for s in strides)
+            far = self.writer.constant(FAR)
+            self.pitches[buffer.name] = tuple(
+                self.writer.multiply(values.index(e), each) if values.know(e.variables()) else far
+                for e in buffer.element_strides()
+            )
         return self.pitches[buffer.name]
 
     def _span(self, buffer: Buffer, x: Touched, values: Written) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.cost.counting import counted
 from tcsym.cost.terms import of
@@ -77,3 +78,18 @@ def test_stores_of_some_lanes(target: str, masked: float) -> None:
     plan = f"split d tile lane:{lanes} end=peel; order n d.tile"
     assert count(text, plan, "masked", target, N=9, D=3 * lanes + 1) == masked
     assert count(text, plan, "masked", target, N=9, D=3 * lanes) == 0
+
+
+def test_pitches_that_no_loop_moves_with() -> None:
+    """Of arrays of any layout, among versions that the cost chooses."""
+    source = """def f(float(S,6) X, float(6,N) W, inout float(S,N) Y) -> () {
+      T(k,j) = W(k,j)
+      for t in 3 {
+        T(k,j) = T(k,j) * 0.5 + W(k,j)
+        Y(i,j) +=! X(i,k) * T(k,j)
+      }
+    }"""
+    f = tcsym.define(source, options=Options(mapping="new"), target="cpu:avx2").f
+    x, w, y = np.ones((6, 5), "f4").T, np.ones((4, 6), "f4").T, np.zeros((5, 4), "f4")
+    f(x, w, y)
+    np.testing.assert_array_equal(y, np.full((5, 4), 11.25, "f4"))

@@ -25,6 +25,7 @@ from tcsym.schedule.order.parallelise import parallelise
 from tcsym.schedule.storage.place_allocations import place_allocations
 from tests.mapping import drawn
 from tests.schedule.compare import assert_same
+from tests.schedule.naive import buf, kernel, par, rd, st, v
 from tests.schedule.targets import AVX2
 
 STEPS = """def f(float(T,M,K) P, float(K,N) Q) -> (R) {
@@ -145,3 +146,12 @@ def test_places_stay_and_threads_share_panels() -> None:
     assert any(isinstance(x, Store) and "copy" in x.buffer for x, _ in walk(place))
     verify(place_allocations(kernel))
     check(naive, place_allocations(kernel))
+
+
+def test_temporaries_that_nothing_uses_have_no_place() -> None:
+    """What a tree keeps of a row that is not needed, where sizes are numbers."""
+    body = par("i", "N", st("B", v("i"), rd("A", *v("i"))))
+    found = kernel("f", "N", [buf("A", "N"), buf("B", "N"), buf("T", "N", private="")], body)
+    found = place_allocations(found)
+    verify(found)
+    assert not [x for x, _ in walk(found.body) if isinstance(x, Allocate)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +26,8 @@ def place_allocations(kernel: Kernel) -> Kernel:
     is allocated in each of several parallel loops: no arena has a place for it that they could
     share. Thread loops of a device may hand such a buffer on, each thread to itself.
     """
-    body, used = kernel.body, buffers_in(kernel.body)
+    used = buffers_in(kernel.body)
+    body = map_node(kernel.body, lambda x: _of_used(x, used))
     placed = allocated_in(body)
     on_device = any(isinstance(x, Loop) and x.kind == "thread" for x, _ in walk(body))
     buffers = [b for b in kernel.buffers if b.space == "argument" or b.name in used]
@@ -34,6 +36,14 @@ def place_allocations(kernel: Kernel) -> Kernel:
             inside = _Inside(b, on_device)(body)
             body = allocated(b.name, body) if inside is None else inside
     return replace(kernel, body=body, buffers=tuple(buffers))
+
+
+def _of_used(x: Node, used: AbstractSet[str]) -> Node:
+    """An allocation of those buffers alone."""
+    if not isinstance(x, Allocate):
+        return x
+    names = tuple(name for name in x.buffers if name in used)
+    return Allocate(names, x.body) if names else x.body
 
 
 class _Inside(Struct, frozen=True):
