@@ -28,7 +28,7 @@ from tcsym.target.machine import Machine
 SAMPLES = 192
 GAIN = 0.01  # of the time in the mean: what a version must save to be kept
 MOST_VERSIONS = 8
-THREADS_OF_CALLS = (1, 2, 1, 8)
+THREADS_OF_CALLS = (1, 2, 8, 16)
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
 _EVEN = 0.25  # powers of two, of which tiles and panels are multiples, as others hardly are

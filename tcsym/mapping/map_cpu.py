@@ -71,8 +71,8 @@ def map_nest_by_cost(
     trees, costs = _trees(kernel, nest, versions, machine, names), list[int]()
     moves = [sizes_of(kernel, t.node, t.version.needs) for t in trees]
     rounds = times(kernel, nest)
-    if any(t.copies.before for t in trees):
-        moves.append(rounds.variables())
+    for copies in (t.copies.before for t in trees if t.copies.before):
+        moves.append(rounds.variables() | sizes_of(kernel, block(*copies)))
     in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
     common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
     counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index
 from tcsym.ir.loops import Buffer, Node, Store, Update, allocated, block
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import loads, walk
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, variables_of
@@ -24,7 +24,7 @@ from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, variables_
 def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
     """The tree with temporaries of the points of its band. shared: buffers that live on."""
     made, buffers = list[str](), dict(mapping.buffers)
-    places, stores = dict[str, Place](), list[Store]()
+    places, loaded, stored = dict[str, Place](), list[Store](), list[Store]()
     for name, uses in _uses(nest.body).items():
         b, ats = buffers[name], {at: None for _, at in uses}
         writes = [x for x, _ in uses if x.buffer == name]
@@ -39,17 +39,17 @@ def own(mapping: Mapping_, nest: Nest, shared: frozenset[str]) -> Mapping_:
             buffers[new] = Buffer(new, b.dtype, (), "arena", padded=True)
             if b.dtype is not b.dtype.accumulator:
                 raise Refused(f"sums of {b.dtype} in memory")
-            if uses[0][0] is not writes[0] or not isinstance(writes[0], Store):
-                raise Refused(f"{name} is added to what it was before")
+            if _is_needed(name, uses[0][0]):
+                loaded.append(Store(new, (), Read(name, at, b.dtype), new))
             places[name] = lambda _, new=new: (new, ())  # type: ignore[misc]
-            stores.append(Store(name, at, Read(new, (), b.dtype), name))
+            stored.append(Store(name, at, Read(new, (), b.dtype), name))
         else:
             kept = [d for d in range(len(b.shape)) if not _is_own(nest, d, ats)]
             shape = tuple(b.shape[d] for d in kept)
             buffers[new := name] = replace(b, shape=shape, strides=None, padded=not shape)
             places[name] = lambda s, n=name, k=kept: (n, tuple(s[d] for d in k))  # type: ignore[misc]
         made.append(new)
-    body = block(redirected(nest.body, places), *stores)
+    body = block(*loaded, redirected(nest.body, places), *stored)
     for new in reversed(made):
         body = allocated(new, body)
     for x in reversed(nest.band):
@@ -65,6 +65,12 @@ def _uses(body: Node) -> dict[str, list[tuple[Store | Update, tuple[Index, ...]]
             for name, at, *_ in accessed(x):
                 found.setdefault(name, []).append((x, at))
     return found
+
+
+def _is_needed(name: str, first: Store | Update) -> bool:
+    """The first statement that accesses the buffer needs what was there before."""
+    is_read = any(r.tensor == name for r in loads(first.value))
+    return is_read or first.buffer != name or isinstance(first, Update)
 
 
 def _is_held(nest: Nest, at: tuple[Index, ...]) -> bool:

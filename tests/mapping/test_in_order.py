@@ -14,6 +14,9 @@ PROGRAMS = {
     "product": "for t in 3 { T(k,j) = 0.25 - T(k,j)  Y(i,j) += X(i,k) * T(k,j) }",
     "sum": "for t in 3 { T(k,j) = 0.25 * T(k,j)  s(k) +=! T(k,j)  T(k,j) = T(k,j) - s(k) }",
     "once": "T(k,j) = 0.25 * T(k,j)  s(k) +=! T(k,j)  T(k,j) = T(k,j) - s(k)",
+    "added": "Y(i,j) += X(i,k) * T(k,j)",
+    "halved": "Y(i,j) = 0.5 * Y(i,j)  Y(i,j) += X(i,k) * T(k,j)",
+    "longer": "for t in 2 { s(j) = T(0,j)  s(j) += Y(i,j)  s(j) += T(k,j)  Y(i,j) = 0.1 * s(j) }",
     "columns": "for t in 3 { s(j) max=! T(k,j)  T(k,j) = T(k,j) - s(j) }",
     "rnn": """for t in 4 { P(i,j) +=! Y(i,l) * W(l,j)  Q(i,j) +=! X(i,k) * T(k,j)
       Y(i,j) = 0.3 * tanh(P(i,j) + Q(i,j)) }""",
@@ -54,3 +57,19 @@ def test_copies_of_what_stays_are_made_before() -> None:
     filled = [k for k, x in enumerate(lines) if x.startswith("W.copy") and "= W[" in x]
     read = [k for k, x in enumerate(lines) if "* W.copy" in x]
     assert filled and max(filled) < loop < min(read)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 700])
+def test_sums_are_added_to_what_was_there(size: int) -> None:
+    """Those of threads that scatter, each into elements of its own."""
+    source = """def f(float(N,D) X, int16(N) q, float(M) z) -> (float(M,D) T) {
+      T(q(x),j) +=! X(x,j) }"""
+    f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(mapping="new")).f
+    parts = [x for x in str(f.explain("plan")).splitlines() if x.startswith("T.")]
+    assert len(parts) == 2 and "not mapped by directives" not in str(f.explain("mapped"))
+    numbers = np.random.default_rng(0)
+    x, q = numbers.uniform(-1, 1, (size, 9)).astype("f4"), numbers.integers(0, 5, size)
+    wanted = np.zeros((5, 9))
+    np.add.at(wanted, q, x)
+    got = f(x, q.astype(np.int16), np.zeros(5, np.float32), threads=2)
+    np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
