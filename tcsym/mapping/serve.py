@@ -23,7 +23,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
-SWITCHED: frozenset[str] = frozenset({"rows", "windows"})  # families that are mapped by directives
+SWITCHED: frozenset[str] = frozenset({"rows"})  # families that are mapped by directives
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
