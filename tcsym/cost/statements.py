@@ -322,7 +322,7 @@ class _Statement(Struct, frozen=True):
             return counts()
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
-        shared = 1.0 if stores else self._places(subscripts, own) / max(1, copies)
+        shared = 1.0 if stores else _places(subscripts, own) / max(1, copies)
         lane = next((x.variable for x in own if x.are_lanes), None)
         if lane is None:
             return counts(store=copies) if stores else counts(splat=copies * shared)
@@ -342,22 +342,6 @@ class _Statement(Struct, frozen=True):
             return counts(near=apart * shared * self._parts(buffer.dtype, used))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
-
-    def _places(self, subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
-        """How many copies read elements that no other copy does: rows of a tile share what windows
-        read."""
-        moving = [x for x in own if not x.are_lanes]
-        found = 1
-        for at in subscripts:
-            here = [x for x in moving if x.variable in at.variables()]
-            steps = [at.coefficient(x.variable) for x in here]
-            ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
-            found *= (
-                len({sum(x) for x in product(*ranges)})
-                if all(steps)
-                else prod(x.count for x in here)
-            )
-        return min(found, prod(x.count for x in moving))
 
     def _is_masked(self, v: Value) -> bool:
         """Whether lanes of memory are left out in what it reads."""
@@ -399,6 +383,25 @@ class _Statement(Struct, frozen=True):
             filled = max(PART_BYTES, x.count // registers * dtype.bytes)
             found *= registers * min(self.machinery.vector_bytes, filled) / PART_BYTES
         return found
+
+
+def _places(subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
+    """How many copies read elements that no other copy does: rows of a tile share what windows
+    read, and lanes that are apart are loaded with those between."""
+    moving = [x for x in own if not x.are_lanes]
+    lanes = [x.variable for x in own if x.are_lanes]
+    found = 1
+    for at in subscripts:
+        here = [x for x in moving if x.variable in at.variables()]
+        steps = [at.coefficient(x.variable) for x in here]
+        if not all(steps):
+            found *= prod(x.count for x in here)
+            continue
+        ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True))
+        places = {sum(x) for x in product(*ranges)}
+        apart = max(1, *(abs(at.coefficient(v)) for v in lanes), 1)
+        found *= len({n // apart for n in places} if apart <= NEAR else places)
+    return min(found, prod(x.count for x in moving))
 
 
 def _variables(subscripts: Iterable[object]) -> Variables:
