@@ -193,7 +193,7 @@ class Contractions(Struct, frozen=True):
 
     def _staged(self, a: Access, x: Sum, at: str) -> str:
         wide = self.c.merged[0]
-        turned = not self._steps(a, self.c.columns) and len(wide) == 1
+        turned = not self._steps(a, self.c.columns) and len(wide) == 1 and not self.c.is_window
         turned = turned and self._steps(a, x.loops[-1].variable) and not x.is_computed(a)
         dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
         if at == "once":

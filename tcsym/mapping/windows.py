@@ -86,12 +86,12 @@ class _Convolutions(Struct, frozen=True):
         if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
             raise Refused("windows of short numbers, several of which are added at once")
         yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
-        apart = replace(
-            c.c, merged=((c.c.columns,), c.c.merged[1])
-        )  # rows of images are no one row
-        place = replace(c, c=apart)
-        yield "in place", TRUE, place.in_place(FEW)
-        yield "rows in place", TRUE, place.in_place(tile.rows)
+        place = replace(c, c=replace(c.c, merged=((c.c.columns,), c.c.merged[1])))
+        yield "panels of rows", TRUE, f"{place.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
+        if c.streamed:
+            yield "in place", TRUE, place.in_place(FEW)
+            yield "rows in place", TRUE, place.in_place(tile.rows)
+        yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
     @property
     def _one_sum(self) -> str:
@@ -123,8 +123,13 @@ class _Windows(Struct, frozen=True):
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1 or self.lanes == 1:
             raise Refused("no loop moves results element by element")
-        v, rows = along[0], self._rows(along[0])
-        yield "vectors", TRUE, self._tiles(v, None, FEW, self.lanes)
+        yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
+        yield from self.image_rows()
+
+    def image_rows(self) -> Iterator[Proposal]:
+        """Tiles of several rows, if windows slide along these."""
+        v = next(v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE)
+        rows = self._rows(v)
         if rows is None:
             return
         yield "rows", TRUE, self._tiles(v, rows, 1, self.lanes)
