@@ -43,7 +43,7 @@ from tcsym.ir.loops import (
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
-_CALL, _AWAITED = counts(call=1), counts(awaited=1)
+_CALL, _AWAITED, _AGAIN = counts(call=1), counts(awaited=1), counts(again=1)
 _THREAD_WORK = 2700  # nanoseconds of work for which a loop takes a thread
 _SHARED_LOOPS = 3  # that nest, whose iterations threads share
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
@@ -119,9 +119,11 @@ class Walk:
     def of_call(self, n: Node, known: Mapping[str, int]) -> int:
         """With what it takes to call, and to wait for memory."""
         w = self.writer
-        lines = Traffic(self.kernel, self.machine, w).awaited(n, known)
-        waits = w.multiply(lines, self.weighed(_AWAITED))
-        return w.add(w.add(self.walked(n, known), self.weighed(_CALL)), waits)
+        lines = Traffic(self.kernel, self.machine, w).of_call(n, known)
+        total = w.add(self.walked(n, known), self.weighed(_CALL))
+        for each, price in zip(lines, (_AWAITED, _AGAIN)):
+            total = w.add(total, w.multiply(each, self.weighed(price)))
+        return total
 
     def walked(self, n: Node, known: Mapping[str, int]) -> int:
         return self.closed(self.node(n, Written(self.writer, known), None, ()))

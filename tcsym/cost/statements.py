@@ -51,6 +51,7 @@ PART_BYTES = 32
 NEAR = 4  # elements between lanes that are loaded in rows
 SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
 DIVISION_CYCLES = 6.0
+MASKED_BITS = 32  # of the shortest elements that have masks without mask registers
 MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
 _OTHER_CYCLES = 125.0  # of a function that is not named here
 _CYCLES = {
@@ -321,7 +322,7 @@ class _Statement(Struct, frozen=True):
             return counts()
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
-        shared = 1.0 if stores else self._places(subscripts, own) / max(1, copies)
+        shared = 1.0 if stores else _places(subscripts, own) / max(1, copies)
         lane = next((x.variable for x in own if x.are_lanes), None)
         if lane is None:
             return counts(store=copies) if stores else counts(splat=copies * shared)
@@ -329,33 +330,18 @@ class _Statement(Struct, frozen=True):
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == elements:
             n = shared * self._parts(DType.INT32 if elements > 1 else buffer.dtype, used)
-            if not stores:
-                return counts(load=n)
             is_part = not buffer.padded and not self.machinery.has_masks
             is_part = is_part and any(x.are_lanes and x.are_masked for x in own)
-            return counts(store=n, masked=n if is_part else 0)
+            if is_part and buffer.dtype.bits * elements < MASKED_BITS:  # each behind a branch
+                lanes = shared * copies * elements * prod(x.count for x in own if x.are_lanes)
+                return counts(scatter=2 * lanes) if stores else counts(gather=2 * lanes)
+            return counts(store=n, masked=n if is_part else 0) if stores else counts(load=n)
         if apart == 0:
             return counts(splat=copies * shared)
         if apart <= NEAR and not stores and elements == 1:
             return counts(near=apart * shared * self._parts(buffer.dtype, used))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         return counts(scatter=lanes) if stores else counts(gather=lanes)
-
-    def _places(self, subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
-        """How many copies read elements that no other copy does: rows of a tile share what windows
-        read."""
-        moving = [x for x in own if not x.are_lanes]
-        found = 1
-        for at in subscripts:
-            here = [x for x in moving if x.variable in at.variables()]
-            steps = [at.coefficient(x.variable) for x in here]
-            ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True) if c)
-            found *= (
-                len({sum(x) for x in product(*ranges)})
-                if all(steps)
-                else prod(x.count for x in here)
-            )
-        return min(found, prod(x.count for x in moving))
 
     def _is_masked(self, v: Value) -> bool:
         """Whether lanes of memory are left out in what it reads."""
@@ -397,6 +383,25 @@ class _Statement(Struct, frozen=True):
             filled = max(PART_BYTES, x.count // registers * dtype.bytes)
             found *= registers * min(self.machinery.vector_bytes, filled) / PART_BYTES
         return found
+
+
+def _places(subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
+    """How many copies read elements that no other copy does: rows of a tile share what windows
+    read, and lanes that are apart are loaded with those between."""
+    moving = [x for x in own if not x.are_lanes]
+    lanes = [x.variable for x in own if x.are_lanes]
+    found = 1
+    for at in subscripts:
+        here = [x for x in moving if x.variable in at.variables()]
+        steps = [at.coefficient(x.variable) for x in here]
+        if not all(steps):
+            found *= prod(x.count for x in here)
+            continue
+        ranges = (range(0, c * x.count, c) for c, x in zip(steps, here, strict=True))
+        places = {sum(x) for x in product(*ranges)}
+        apart = max(1, *(abs(at.coefficient(v)) for v in lanes), 1)
+        found *= len({n // apart for n in places} if apart <= NEAR else places)
+    return min(found, prod(x.count for x in moving))
 
 
 def _variables(subscripts: Iterable[object]) -> Variables:

@@ -39,6 +39,7 @@ TERMS = (
     "entry",  # a loop begun
     "step",  # an iteration
     "awaited",  # a line that no cache of one core has, and that does not follow others
+    "again",  # a line that such a cache had, and that is brought to it again
     "branch",  # a version or a guard asked for
     "launch",  # a loop begun that threads may share
     "call",
@@ -65,6 +66,7 @@ LEAST = {
     "entry": 0.3,
     "step": 0.1,
     "awaited": 0.5,
+    "again": 0.8,
     "branch": 0.15,
     "launch": 20.0,
     "call": 100.0,
@@ -89,6 +91,7 @@ _WIDE = {  # vectors of 512 bits
     "entry": 0.3,
     "step": 0.1,
     "awaited": 0.5,
+    "again": 0.8,
     "branch": 0.15,
     "launch": 89.1,
     "call": 322.0,
@@ -113,6 +116,7 @@ _NARROW = {
     "entry": 0.439,
     "step": 0.199,
     "awaited": 0.5,
+    "again": 0.8,
     "branch": 0.597,
     "launch": 40.2,
     "call": 392.0,

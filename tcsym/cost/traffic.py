@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped loops -> lines of memory that a call waits for, as they do not follow one another.
+"""Mapped loops -> lines of memory that a call waits for, or brings again to a cache that had them.
 
 A processor fetches ahead what goes on line after line, in some such rows of lines at a time; it
 waits for lines that begin a row, and for those after it until it knows the row. Of each argument
 what the loops read is a box: how far each subscript goes. A loop goes on with the rows of its body
 where each iteration starts at the end of the one before, and begins new ones elsewhere. What fits
-the second cache is there from the call before; what a loop uses again in each iteration is computed
-with for longer than it is waited for. Ragged ends count as whole tiles.
+the second cache is there from the call before, and from the iteration before where a loop uses it
+again; what does not fit is brought for each iteration. Ragged ends count as whole tiles.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ SLACK = 8  # lines between rows that still are one
 
 class Touched(Struct, frozen=True):
     """Of an argument, in a part of the loops, by parts of a program. extents: elements by
-    dimension; rows: of lines that follow one another."""
+    dimension; rows: of lines that follow one another; times: how often lines are brought, as other
+    iterations need them when they are gone."""
 
     subscripts: tuple[Index, ...]
     extents: tuple[int, ...]
     rows: int
+    times: int
 
 
 Parts = Mapping[str, Touched]
@@ -65,16 +67,17 @@ class Traffic:
         self.chosen = {c.variable for c in kernel.choices}
         self.pitches: dict[str, tuple[int, ...]] = {}
 
-    def awaited(self, n: Node, known: Mapping[str, int]) -> int:
-        """Lines of a call."""
+    def of_call(self, n: Node, known: Mapping[str, int]) -> tuple[int, int]:
+        """Lines that a call waits for, and lines that it brings again."""
         w, values = self.writer, Written(self.writer, known)
-        all_ = found = w.constant(0)
+        all_ = awaited = again = w.constant(0)
         for name, x in self._node(n, values).items():
             lines = self._lines(self.buffers[name], x, values)
             all_ = w.add(all_, lines)
             begun = w.multiply(x.rows, w.constant(UNTIL_AHEAD))
-            found = w.add(found, w.least(lines, begun))
-        return w.choose(self._is_at_most(all_, self.cache), w.constant(0), found)
+            awaited = w.add(awaited, w.least(lines, begun))
+            again = w.add(again, w.multiply(lines, w.less(x.times, self.one)))
+        return w.choose(self._is_at_most(all_, self.cache), w.constant(0), awaited), again
 
     def _is_at_most(self, a: int, b: int) -> int:
         return self.writer.non_negative(self.writer.less(b, a))
@@ -103,12 +106,12 @@ class Traffic:
     def _point(self, subscripts: Sequence[object]) -> Touched:
         """Places that only data know are where they begin."""
         places = tuple(s if isinstance(s, Index) else Index() for s in subscripts)
-        return Touched(places, (self.one,) * len(places), self.one)
+        return Touched(places, (self.one,) * len(places), self.one, self.one)
 
     def _square(self, side: int, subscripts: tuple[Index, ...], row: int) -> Touched:
         extents, n = [self.one] * len(subscripts), self.writer.constant(side)
         extents[-1] = extents[row] = n
-        return Touched(subscripts, tuple(extents), n)
+        return Touched(subscripts, tuple(extents), n, self.one)
 
     def _together(self, parts: Sequence[Parts]) -> Parts:
         """Of each argument the part that touches most of it."""
@@ -124,12 +127,13 @@ class Traffic:
         for name in {**then, **orelse}:
             a, b = then.get(name), orelse.get(name)
             if a is None or b is None:
-                found[name] = x = a or b or Touched((), (), self.one)
+                found[name] = x = a or b or self._point(())
                 is_read = truth if a else w.is_zero(truth)
                 found[name] = replace(x, rows=w.multiply(is_read, x.rows))
             else:
                 extents = tuple(w.choose(truth, m, n) for m, n in zip(a.extents, b.extents))
-                found[name] = Touched(a.subscripts, extents, w.choose(truth, a.rows, b.rows))
+                rows, times = w.choose(truth, a.rows, b.rows), w.choose(truth, a.times, b.times)
+                found[name] = Touched(a.subscripts, extents, rows, times)
         return found
 
     def _size(self, x: Touched) -> float:
@@ -142,8 +146,12 @@ class Traffic:
         if is_found:
             return body
         trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
-        moved = {name: x for name, x in body.items() if _moves(x, n.variable)}
-        found = {name: self._moved(n, name, x, trips, values) for name, x in moved.items()}
+        found = {
+            name: self._moved(n, name, x, trips, values)
+            if _moves(x, n.variable)
+            else self._again(name, x, trips, values)
+            for name, x in body.items()
+        }
         if not n.lower.variables():
             return found
         at = {n.variable: n.lower}
@@ -151,6 +159,12 @@ class Traffic:
             name: replace(x, subscripts=tuple(substitute(s, at) for s in x.subscripts))
             for name, x in found.items()
         }
+
+    def _again(self, name: str, x: Touched, trips: int, values: Written) -> Touched:
+        w, lines = self.writer, self._lines(self.buffers[name], x, values)
+        is_there = self._is_at_most(lines, self.cache)
+        times = w.choose(is_there, x.times, w.multiply(trips, x.times))
+        return replace(x, times=times)
 
     def _moved(self, n: Loop, name: str, x: Touched, trips: int, values: Written) -> Touched:
         w, buffer, extents = self.writer, self.buffers[name], list(x.extents)
@@ -162,7 +176,7 @@ class Traffic:
         rows = w.multiply(trips, x.rows)
         if len(moved) == 1:
             rows = w.choose(self._follows(buffer, x, moved[0], step, values), x.rows, rows)
-        return Touched(x.subscripts, tuple(extents), rows)
+        return Touched(x.subscripts, tuple(extents), rows, x.times)
 
     def _step(self, s: Index, variable: str, extent: int, values: Written) -> int:
         """Elements from one iteration to the next; on to the next part where that is not known."""

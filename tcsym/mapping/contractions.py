@@ -182,7 +182,7 @@ class Contractions(Struct, frozen=True):
     def _staged(self, a: Access, x: Sum, at: str, moved: list[str]) -> str:
         wide = self.c.joined
         along = [self._steps(a, y.variable) for y in x.loops]
-        turned = any(along) and not self._steps(a, self.c.columns)
+        turned = any(along) and not self._steps(a, self.c.columns) and not self.c.is_window
         turned = turned and len(wide) == 1 and not x.is_computed(a)
         dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
         if at == "once":

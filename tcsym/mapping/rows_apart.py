@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Read, Select
 from tcsym.index.expr import (
+    ZERO,
     Atom,
     FloorDiv,
     Index,
@@ -26,7 +27,7 @@ from tcsym.index.expr import (
     mod,
     var,
 )
-from tcsym.index.values import map_atoms
+from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.loops import Holds, Loop, Node, Store, block
 
 Places = tuple[Index, ...]
@@ -66,6 +67,18 @@ class RowsApart(Struct, frozen=True):
             of_row(top, zero),
             Loop(row, top + 1, maximum(top, last) + 1, rest, "serial", "parallel"),
         )
+
+    @property
+    def is_scattered(self) -> bool:
+        """Lanes of a row are not side by side, so that a masked load has each by itself."""
+        return self._places(ZERO)[-1].coefficient(self.lane.variable) != 1
+
+    def elements(self, copied: Callable[[Places], Node], around: Callable[[Node], Node]) -> Node:
+        """Each lane by itself, from a place that is found once for the other loops of the copy."""
+        lane, v = self.lane, self.lane.variable
+        at = var(v) if lane.mask is None else minimum(var(v), maximum(lane.mask, 1) - 1)
+        store = copied(tuple(substitute(s, {v: at}) for s in self.source))
+        return around(replace(lane, kind="unrolled", order="parallel", mask=None, body=store))
 
     def _places(self, y: Index) -> Places:
         """Where lanes are that are all in row `y`."""

@@ -8,7 +8,7 @@ names; what is written has no other ones.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -373,7 +373,11 @@ class _Copy(Struct, frozen=True):
             other = self._around(single, inner)
         else:
             held = Read(self.name, places, dtype)
-            other = apart.filled(held, copied, lambda x: self._around(x, inner))
+            around: Callable[[Node], Node] = lambda x: self._around(x, inner)  # noqa: E731
+            one_by_one = apart.is_scattered and not self.m.machine.has_masks
+            other = (
+                apart.elements(copied, around) if one_by_one else apart.filled(held, copied, around)
+            )
         return _in_order(outer, Branch(whole, self._around(vector, inner), other))
 
     def out(self) -> Node:

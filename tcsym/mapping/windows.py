@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Select
 from tcsym.index.expr import ONE, TRUE, var
@@ -85,8 +86,12 @@ class _Convolutions(Struct, frozen=True):
         if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
             raise Refused("windows of short numbers, several of which are added at once")
         yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
-        yield "in place", TRUE, c.in_place(FEW)
-        yield "rows in place", TRUE, c.in_place(tile.rows)
+        place = replace(c, c=replace(c.c, joined=(c.c.columns,)))
+        yield "panels of rows", TRUE, f"{place.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
+        if c.streamed:
+            yield "in place", TRUE, place.in_place(FEW)
+            yield "rows in place", TRUE, place.in_place(tile.rows)
+        yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
     @property
     def _one_sum(self) -> str:
@@ -118,8 +123,13 @@ class _Windows(Struct, frozen=True):
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1 or self.lanes == 1:
             raise Refused("no loop moves results element by element")
-        v, rows = along[0], self._rows(along[0])
-        yield "vectors", TRUE, self._tiles(v, None, FEW, self.lanes)
+        yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
+        yield from self.image_rows()
+
+    def image_rows(self) -> Iterator[Proposal]:
+        """Tiles of several rows, if windows slide along these."""
+        v = next(v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE)
+        rows = self._rows(v)
         if rows is None:
             return
         yield "rows", TRUE, self._tiles(v, rows, 1, self.lanes)

@@ -28,7 +28,7 @@ def count(source: str, plan: str, term: str, target: str = "avx2", **sizes: int)
     (program,) = analyse(source).values()
     layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
     chosen = target_of(target)
-    stages = Lowering(program, chosen, Options(plan=plan), {}, layouts, (), {})
+    stages = Lowering(program, chosen, Options(plan=plan, parallelize=False), {}, layouts, (), {})
     kernel = stages.mapped(stages.scheduled()).kernel
     found = counted(kernel, chosen.machine, {n: np.array([v]) for n, v in sizes.items()})
     return float(of(found, term)[0])
@@ -54,9 +54,18 @@ def test_lines_that_do_not_follow_others(
     assert least <= count(source, plan, "awaited", N=n, D=d) / (n * d / LINE) <= most
 
 
-def test_what_is_used_again_is_not_waited_for() -> None:
-    plan = "split m tile reg:4 end=half; split n tile reg:2 lane:8; order m.tile n.tile"
-    assert count(MM, plan, "awaited", M=2000, K=2000, N=2000) == 0
+@pytest.mark.parametrize(
+    "order, n, times",
+    [
+        ("m.tile n.tile", 2000, 4),  # all of B for each tile of rows
+        ("n.tile m.tile", 2000, 0),  # a strip of B, which stays
+        ("m.tile n.tile", 100, 0),  # all of B stays
+    ],
+)
+def test_lines_that_are_brought_again(order: str, n: int, times: int) -> None:
+    plan = f"split m tile reg:4 end=half; split n tile reg:2 lane:8; order {order}"
+    found = count(MM, plan, "again", M=20, K=n, N=n) / (n * n / LINE)
+    assert abs(found - times) <= 0.2
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tcsym.runtime.cache import _cache_at
 from tests.entered import python_frames
 
 PRODUCT = "def f(float(M,K) A, float(K,N) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) }"
+BEFORE = tcsym.Options(mapping="old")  # plans that leave sizes to another kernel
 SHORT, LONG = (20, 30, 40), (20, 30, 1100)
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -43,7 +44,7 @@ def check(kernel: tcsym.Kernel, *sizes: tuple[int, int, int]) -> None:
 
 
 def defined(strategy: str = "symbolic") -> tcsym.Kernel:
-    return tcsym.define(PRODUCT, strategy=strategy).f
+    return tcsym.define(PRODUCT, strategy=strategy, options=BEFORE).f
 
 
 def made(kernel: tcsym.Kernel) -> int:
@@ -106,7 +107,9 @@ def test_given_memory_and_declared_sizes() -> None:
     check(kernel, SHORT)
     assert kernel(a, b, out=out) is out
     np.testing.assert_array_equal(out, a @ b)
-    short = tcsym.define(PRODUCT, strategy="symbolic", sizes={"K": tcsym.Dim(1, 1000)}).f
+    short = tcsym.define(
+        PRODUCT, strategy="symbolic", sizes={"K": tcsym.Dim(1, 1000)}, options=BEFORE
+    ).f
     check(short.precompile(), SHORT)
     assert has_blocks(short) == [False]
 
@@ -115,7 +118,7 @@ def test_whoever_compiles_ahead_has_all() -> None:
     kernel = defined().precompile()
     check(kernel, SHORT, LONG)
     assert has_blocks(kernel) == [True] and made(kernel) == 1
-    other = tcsym.define(PRODUCT.replace("f(", "g("), strategy="symbolic").g
+    other = tcsym.define(PRODUCT.replace("f(", "g("), strategy="symbolic", options=BEFORE).g
     check(other, SHORT)
     other.compile((20, 1100), (1100, 30))
     count = made(other)
@@ -128,7 +131,7 @@ def test_whoever_compiles_ahead_has_all() -> None:
 def test_every_strategy(strategy: str) -> None:
     ranges = {"M": tcsym.Dim(1, 64), "N": tcsym.Dim(1, 64), "K": tcsym.Dim(1, 4096)}
     declared = ranges if strategy in ("bucket", "pad") else {}
-    kernel = tcsym.define(PRODUCT, strategy=strategy, sizes=declared).f
+    kernel = tcsym.define(PRODUCT, strategy=strategy, sizes=declared, options=BEFORE).f
     for _ in range(3):
         check(kernel, SHORT, LONG, (33, 17, 3000), (20, 30, 1023))
         settle()
@@ -136,7 +139,7 @@ def test_every_strategy(strategy: str) -> None:
 
 LATER = f"""
 import sys, numpy as np, tcsym
-kernel = tcsym.define({PRODUCT!r}, strategy=sys.argv[1])
+kernel = tcsym.define({PRODUCT!r}, strategy=sys.argv[1], options=tcsym.Options(mapping="old"))
 for m, n, k in eval(sys.argv[2]):
     a, b = np.ones((m, k), "f4"), np.ones((k, n), "f4")
     assert (kernel(a, b) == k).all()
