@@ -65,7 +65,6 @@ from tcsym.schedule.storage.pad_rows import pad_rows
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
-from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
 from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
@@ -172,7 +171,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names, machine=machine))
+    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names))
     kernel = place_allocations(bound_apart(unmarked(kernel), bound))
     record = tuple(setting.record)
     offered = {nest: offered_in(x) for nest, x in choices.items()}
@@ -185,9 +184,9 @@ def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:
     return full_tiles(drop_masks(pad_rows(kernel)), names)
 
 
-def _with_fewer_branches(kernel: Kernel, names: Names, machine: Machine) -> Kernel:
+def _with_fewer_branches(kernel: Kernel, names: Names) -> Kernel:
     kernel = unswitch_serial(kernel, names)
-    kernel = merge_branches(reroll_epilogues(kernel, machine, names))
+    kernel = merge_branches(kernel)
     return check_rows_once(assume_inside(kernel, names), names)
 
 

@@ -20,7 +20,7 @@ class Setting(Struct, frozen=True):
 
     record: choices and notes, in the order in which they were made.
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
-    long_sums: contractions have a version for these, but for several nests that share few rows.
+    leaves_out: sizes that few calls have may be left to another kernel.
     whole: versions that few sizes need are there, and not left out. tells_all: choices say all
         that is proposed, also what is never reached. unmet: what options ask for in vain.
     """
@@ -30,7 +30,7 @@ class Setting(Struct, frozen=True):
     names: Names
     record: list[Choice | Note]
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
-    long_sums: bool = True
+    leaves_out: bool = True
     whole: bool = False
     tells_all: bool = False
     unmet: list[str] = field(default_factory=list)
