@@ -28,7 +28,6 @@ from tcsym.schedule.plan import (
 )
 from tcsym.schedule.split.maps import split_maps
 from tcsym.schedule.stage.along_sum import along_sum, copy_along_sum
-from tcsym.schedule.stage.evaluate_operands import evaluate_operands
 from tcsym.schedule.stage.packed_steps import pack_steps
 from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.contraction_schedule import schedule_contraction, tile_shape
@@ -74,11 +73,10 @@ def _in_panels(kernel: Kernel, nest: str, columns: str, rows: str, setting: Sett
     roles = _roles(kernel, nest, columns, rows)
     new = permute_operands(widened_terms(kernel, nest), nest, roles, setting.names)
     packed = pack_steps(new.kernel, nest, roles, setting)
-    values = evaluate_operands(packed.kernel, nest, roles, setting.names)
-    kernel = values.kernel
+    kernel = packed.kernel
     for total in packed.sums:
         kernel = schedule_leaf(kernel, total, setting)
-    for copy in (*new.copies, *values.copies):
+    for copy in new.copies:
         kernel = schedule_by(Rows(), kernel, copy, setting, apply_leaf)
     return schedule_by(RegisterTile(columns, rows), kernel, nest, setting, apply_contraction)
 
