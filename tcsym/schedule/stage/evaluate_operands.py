@@ -11,6 +11,7 @@ Gathered rows, `A(p(i),k) * B(k,j)`, are read once for each tile of columns, fou
 
 from __future__ import annotations
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
@@ -26,17 +27,23 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.operands import Operand, row_operands, streamed_operands
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
-from tcsym.schedule.stage.permute_operands import Permuted
 
 
-def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Permuted:
+class Evaluated(Struct, frozen=True):
+    """`copies`: outermost loops of the nests that make them, not scheduled yet."""
+
+    kernel: Kernel
+    copies: tuple[str, ...]
+
+
+def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Evaluated:
     """Copies of such operands before the nest, which keeps its loops and its roles' names.
 
     Inside other loops they stay as they are: their panels may be filled before these.
     """
     copies: list[str] = []
     if loops_around(kernel.body, nest):
-        return Permuted(kernel, ())
+        return Evaluated(kernel, ())
     band, rows = band_of(find_loop(kernel.body, nest)), roles.rows or ""
     found = (
         *streamed_operands(kernel, band, roles, names),
@@ -54,7 +61,7 @@ def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> 
             kernel, copy = _copied(kernel, nest, x, loops, names)
             kernel = _where_used(kernel, every, loops, copy)
             copies.append(copy)
-    return Permuted(kernel, tuple(copies))
+    return Evaluated(kernel, tuple(copies))
 
 
 def _copied(

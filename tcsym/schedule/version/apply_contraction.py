@@ -33,7 +33,6 @@ from tcsym.schedule.split.maps import split_maps
 from tcsym.schedule.stage.along_sum import along_sum, copy_along_sum
 from tcsym.schedule.stage.evaluate_operands import evaluate_operands
 from tcsym.schedule.stage.packed_steps import pack_steps
-from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.contraction_schedule import schedule_contraction, tile_shape
 from tcsym.schedule.tile.point_windows import schedule_unit_windows
 from tcsym.schedule.tile.strip_schedule import strip_columns
@@ -78,13 +77,12 @@ def _roles(kernel: Kernel, nest: str, columns: str, rows: str) -> Roles:
 def _in_panels(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
     """The register tile, on copies of operands that lie badly for it."""
     roles = _roles(kernel, nest, columns, rows)
-    new = permute_operands(widened_terms(kernel, nest), nest, roles, setting.names)
-    packed = pack_steps(new.kernel, nest, roles, setting)
+    packed = pack_steps(widened_terms(kernel, nest), nest, roles, setting)
     values = evaluate_operands(packed.kernel, nest, roles, setting.names)
     kernel = values.kernel
     for total in packed.sums:
         kernel = schedule_leaf(kernel, total, setting)
-    for copy in (*new.copies, *values.copies):
+    for copy in values.copies:
         kernel = schedule_by(Rows(), kernel, copy, setting, apply_leaf)
     return schedule_by(RegisterTile(columns, rows), kernel, nest, setting, apply_contraction)
 

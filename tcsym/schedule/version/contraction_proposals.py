@@ -36,7 +36,6 @@ from tcsym.schedule.combine.split_k import is_long
 from tcsym.schedule.plan import (
     ColumnBlocks,
     InPlace,
-    Interleave,
     Panels,
     Plan,
     Products,
@@ -56,7 +55,6 @@ from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
     bound_once,
-    exchange_pays,
     exchanged,
     has_windows,
     may_be_short,
@@ -64,31 +62,13 @@ from tcsym.schedule.version.contraction_versions import (
     products_pay,
     row_count,
     short_pays,
-    steps_apart,
     streams_in_place,
 )
 from tcsym.schedule.version.exchange_sides import shared_pays
-from tcsym.schedule.version.interleaving import (
-    interleaving,
-    interleaving_pays,
-    lanes_full,
-    transposing,
-)
-from tcsym.schedule.version.step_lanes import step_lanes
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
-
-
-def interleaved(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Interleave]]:
-    """Many small products in lanes, if a loop makes such."""
-    roles = _roles(kernel, nest)
-    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
-    if found is not None:
-        pays = interleaving_pays(kernel, nest, roles, found, setting)
-        needs = lanes_full(kernel, nest, found, setting)
-        yield Version(pays, found.plan(products=True), "after", keeps_rest=True, needs=needs)
 
 
 def few_columns(
@@ -97,9 +77,6 @@ def few_columns(
     """What wastes less of few columns than the register tile."""
     roles = _roles(kernel, nest)
     other = exchanged(kernel, nest, roles)
-    if other is not None and streams_in_place(kernel, nest, other, setting):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, True), setting)
-        return
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if other is not None and may_be_short(kernel, nest, roles):
         short = in_context(kernel, short_pays(kernel, nest, roles, other, setting))
@@ -117,8 +94,6 @@ def few_columns(
             few = products_pay(kernel, nest, roles, along)
             plan = Products(few_columns=True)
             yield Version(few, plan, "after", keeps_rest=True, needs=TRUE)
-    elif other is not None and steps_apart(kernel, nest, other):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, False), setting)
 
 
 def _exchanged(
@@ -285,8 +260,6 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 
 
 CONTRACTION: tuple[Proposal[Plan], ...] = (
-    step_lanes,
-    interleaved,
     few_columns,
     long_sums,
     panels,
