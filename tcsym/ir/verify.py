@@ -98,7 +98,9 @@ class InternalError(AssertionError):
 
 def _may_repeat(loop: Loop, ranges: Ranges) -> bool:
     length = simplified(extent(loop), ranges)
-    bounds = trip_bound(loop).as_int(), interval(length, ranges).high
+    first, end = interval(loop.lower, ranges).low, interval(loop.upper, ranges).high
+    apart = None if first is None or end is None else end - first  # all that `assume` looks at
+    bounds = trip_bound(loop).as_int(), interval(length, ranges).high, apart
     return all(most is None or most > 1 for most in bounds)
 
 

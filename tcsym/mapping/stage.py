@@ -8,12 +8,12 @@ names; what is written has no other ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import (
     ONE,
     TRUE,
@@ -39,6 +39,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Branch,
     Buffer,
+    Holds,
     Loop,
     Node,
     Store,
@@ -303,12 +304,20 @@ def _held(at: Loop, d: Stage) -> Value | None:
         return None
     changed = {x.buffer for x in nodes}
     loops = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
+    if len(packs) == 1 and _moves_otherwise(packs[0], d, loops):
+        raise Refused(f"{d.operand} is packed together with what moves otherwise")
     if len(packs) == 1:
         return None if {r.tensor for r in loads(packs[0])} & changed else packs[0]
     found = largest_part(read_by[0].value, d.operand, loops)
     if isinstance(found, Read) or any(r.tensor in changed for r in loads(found)):
         return None
     return found if sum(v == found for v in subvalues(read_by[0].value)) == 1 else None
+
+
+def _moves_otherwise(v: Value, d: Stage, loops: Container[str]) -> bool:
+    moved = variables_of(first_read(v, d.operand).subscripts)
+    used = variables_of(s for r in loads(v) for s in r.subscripts)
+    return any(x in loops for x in used - moved)
 
 
 def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:
@@ -322,10 +331,21 @@ def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:
     def moves_alike(v: Value) -> bool:
         reads = loads(v)
         all_ = sum(r.tensor == operand for r in reads) == len(own)
-        used = variables_of(s for r in reads for s in r.subscripts)
-        return all_ and all(x in moved or x not in loops for x in used)
+        return all_ and all(x in moved or x not in loops for x in moving(v))
 
     return next((v for v in parts if moves_alike(v)), own[0])
+
+
+def moving(value: Value) -> Iterator[str]:
+    """Variables that the value moves with."""
+    for v in subvalues(value):
+        match v:
+            case Read(subscripts=subscripts):
+                yield from variables_of(subscripts)
+            case IndexValue(e):
+                yield from e.variables()
+            case Holds(condition):
+                yield from condition_variables(condition)
 
 
 def _reads(v: Value, d: Stage) -> bool:

@@ -119,8 +119,7 @@ class Interleave(Struct, frozen=True):
     """`loop` in the lanes, inside the loops `outer`, on interleaved copies of buffers.
 
     moved: of each buffer, the dimension that moves with the loop. rows: of a register tile, if any,
-    `height` of them. together: so many sums of a nest inside are made at once. products: they are
-    iterations of a contraction; operands whose rows lie far apart are copied in the tile's order.
+    `height` of them. together: so many sums of a nest inside are made at once.
     """
 
     loop: str
@@ -129,7 +128,6 @@ class Interleave(Struct, frozen=True):
     rows: str | None
     height: int
     together: int = 1
-    products: bool = False
 
     def __str__(self) -> str:
         copies = ", ".join(b for b, _ in self.moved) or "nothing"

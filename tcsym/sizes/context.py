@@ -83,7 +83,11 @@ class Found(Struct, frozen=True):
 
 
 def ranges_of(context: Context) -> dict[str, Interval]:
-    return {name: Interval(low, high) for name, low, high, _ in context}
+    """From the first to the last multiple that is served."""
+    return {
+        name: Interval(-(-low // step) * step, None if high is None else high // step * step)
+        for name, low, high, step in context
+    }
 
 
 def context_condition(context: Context) -> Condition:

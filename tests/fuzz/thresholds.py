@@ -60,7 +60,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
-    "version.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
     "version.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),
@@ -86,8 +85,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FAR_ROWS": (16, 99),
         "FAR_BYTES": (4, 65536),
         "MANY_TERMS": (2, 64),
-        "EXCHANGED_COLUMNS": (0, 12, 40),
-        "EXCHANGED_PANELS": (0, 7),
         "PLACED_ROW": (1, 20, 400),
         "SEAM": (0, 98),
         "NEAR_CACHES": (0, 2),
@@ -95,9 +92,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "COPIED_TERMS": (0, 8),
     },
     "version.interleaving": {
-        "GROUP_TIME": (0, 8),
-        "BLOCK_TIME": (0, 8),
-        "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
     "version.exchange_sides": {

@@ -10,9 +10,14 @@ import pytest
 
 import tcsym
 from tcsym.errors import OptionError
+from tcsym.frontend.program import Binary, Cast, Const, IndexValue, Read, Select
+from tcsym.index.expr import ge, var
 from tcsym.index.formula import index_of
+from tcsym.ir.loops import Holds
 from tcsym.mapping.plan import Refused, plan_text
+from tcsym.mapping.stage import largest_part
 from tcsym.mapping.text import parse
+from tcsym.types import DType
 from tests.mapping import drawn
 from tests.schedule.targets import AVX2
 
@@ -143,3 +148,17 @@ def test_rows_of_shared_temporaries_do_not_run_on() -> None:
     i, j = first.names
     with pytest.raises(Refused, match=f"P does not run on from {j} to {i}"):
         drawn.applied(kernel, first, f"merge {i} {j}", AVX2)
+
+
+def test_indices_move_what_is_computed_of_an_operand() -> None:
+    """A copy of B for all of i cannot have what each of them makes of it."""
+    i, k, f4 = var("i"), var("k"), DType.FLOAT32
+    read, zero = Read("B", (k,), f4), Const(0, f4)
+    of_k = Select(Holds(ge(k, 2)), read, zero, f4)
+    of_both = Binary("add", of_k, Select(Holds(ge(i, k)), read, zero, f4), f4)
+    counted = Binary("mul", of_k, Cast(IndexValue(i, DType.INT64), f4), f4)
+    loops = {"i", "k"}
+    assert largest_part(of_k, "B", loops) == of_k
+    assert largest_part(counted, "B", loops) == of_k
+    assert largest_part(of_both, "B", {"k"}) == of_both
+    assert largest_part(of_both, "B", loops) == read

@@ -109,6 +109,7 @@ def test_what_is_known_is_used() -> None:
     assert simplified(maximum(N * M, 2), ranges) == N * M
     assert interval(N * M - N, ranges) == Interval(-2, 19)
     assert interval(floordiv(3 * M + N - 1, M), ranges) == Interval(3, 4)
+    assert ranges_of((Known("M", 5, 18, 4),)) == {"M": Interval(8, 16)}
     assert condition_text(context_condition(BOX)) == "M >= 2 && 5 >= M && N >= 1 && 4 >= N"
 
 

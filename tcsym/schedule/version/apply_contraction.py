@@ -23,16 +23,14 @@ from tcsym.schedule.plan import (
     Panels,
     Products,
     RegisterTile,
-    Rows,
     UnitWindows,
 )
 from tcsym.schedule.split.maps import split_maps
 from tcsym.schedule.stage.along_sum import along_sum, copy_along_sum
 from tcsym.schedule.stage.packed_steps import pack_steps
-from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.contraction_schedule import schedule_contraction, tile_shape
 from tcsym.schedule.tile.point_windows import schedule_unit_windows
-from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
+from tcsym.schedule.version.apply_rows import apply_rows, schedule_leaf
 from tcsym.schedule.version.choose import add_versions, schedule_by
 from tcsym.schedule.version.literal_windows import (
     LiteralCopy,
@@ -71,13 +69,10 @@ def _roles(kernel: Kernel, nest: str, columns: str, rows: str) -> Roles:
 def _in_panels(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
     """The register tile, on copies of operands that lie badly for it."""
     roles = _roles(kernel, nest, columns, rows)
-    new = permute_operands(widened_terms(kernel, nest), nest, roles, setting.names)
-    packed = pack_steps(new.kernel, nest, roles, setting)
+    packed = pack_steps(widened_terms(kernel, nest), nest, roles, setting)
     kernel = packed.kernel
     for total in packed.sums:
         kernel = schedule_leaf(kernel, total, setting)
-    for copy in new.copies:
-        kernel = schedule_by(Rows(), kernel, copy, setting, apply_leaf)
     return schedule_by(RegisterTile(columns, rows), kernel, nest, setting, apply_contraction)
 
 

@@ -32,7 +32,6 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import sliding_loops
 from tcsym.schedule.plan import (
     InPlace,
-    Interleave,
     Panels,
     Plan,
     Products,
@@ -49,7 +48,6 @@ from tcsym.schedule.tile.window_schedule import whole_window_tile, window_rows
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
-    exchange_pays,
     exchanged,
     has_windows,
     may_be_short,
@@ -57,30 +55,12 @@ from tcsym.schedule.version.contraction_versions import (
     products_pay,
     row_count,
     short_pays,
-    steps_apart,
     streams_in_place,
 )
 from tcsym.schedule.version.exchange_sides import shared_pays
-from tcsym.schedule.version.interleaving import (
-    interleaving,
-    interleaving_pays,
-    lanes_full,
-    transposing,
-)
-from tcsym.schedule.version.step_lanes import step_lanes
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
-
-
-def interleaved(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Interleave]]:
-    """Many small products in lanes, if a loop makes such."""
-    roles = _roles(kernel, nest)
-    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
-    if found is not None:
-        pays = interleaving_pays(kernel, nest, roles, found, setting)
-        needs = lanes_full(kernel, nest, found, setting)
-        yield Version(pays, found.plan(products=True), "after", keeps_rest=True, needs=needs)
 
 
 def few_columns(
@@ -89,9 +69,6 @@ def few_columns(
     """What wastes less of few columns than the register tile."""
     roles = _roles(kernel, nest)
     other = exchanged(kernel, nest, roles)
-    if other is not None and streams_in_place(kernel, nest, other, setting):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, True), setting)
-        return
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if other is not None and may_be_short(kernel, nest, roles):
         short = in_context(kernel, short_pays(kernel, nest, roles, other, setting))
@@ -109,8 +86,6 @@ def few_columns(
             few = products_pay(kernel, nest, roles, along)
             plan = Products(few_columns=True)
             yield Version(few, plan, "after", keeps_rest=True, needs=TRUE)
-    elif other is not None and steps_apart(kernel, nest, other):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, False), setting)
 
 
 def _exchanged(
@@ -239,8 +214,6 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 
 
 CONTRACTION: tuple[Proposal[Plan], ...] = (
-    step_lanes,
-    interleaved,
     few_columns,
     panels,
     products,
