@@ -22,7 +22,6 @@ from tcsym.mapping.serve import serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
-from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import assume
@@ -165,7 +164,6 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(assume(contract_storage(kernel)))
     kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
-    kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:
         grain, loops = options.min_work_per_thread, options.parallel_loops

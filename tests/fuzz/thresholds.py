@@ -69,7 +69,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "stage.permute_factors": {"LEAST_USES": (0, 3)},
     "tile.transposition": {"CACHE_POINTS": (16, 32, 128), "CONFLICT_BYTES": (64, 256, 2048)},
     "combine.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
-    "ahead.prefetch_blocks": {"FAR_CACHES": (0, 4)},
     "version.finite_weights": {"LEAST_USES": (0, 1, 16)},
     "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
     "split.residues": {"MOST_SPLITS": (1, 6)},
