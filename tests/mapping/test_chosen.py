@@ -34,9 +34,9 @@ SIZES = (1, 2, 3, 5, 8, 13, 17, 33)
 SERVED = ("matmul", "matmul_nt", "linear_relu", "batched_matmul", "softmax", "layer_norm")
 
 
-def mapped(program: Program, target: str) -> Kernel:
+def mapped(program: Program, target: str, options: tcsym.Options = NEW) -> Kernel:
     dense: Any = ("dense",) * (len(program.inputs) + len(program.outputs))
-    stages = Lowering(program, resolve_target(target), NEW, {}, dense, (), {})
+    stages = Lowering(program, resolve_target(target), options, {}, dense, (), {})
     return stages.mapped(stages.scheduled(), whole=True).kernel
 
 

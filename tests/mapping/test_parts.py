@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym.compiler import analyse
+from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS
 from tcsym.mapping import serve
 from tests.mapping.proposals import proposed
+from tests.mapping.test_chosen import mapped
 
 SWITCHED = patch.object(serve, "SWITCHED", serve.SWITCHED | {"contractions"})
 PROGRAMS = {
@@ -43,14 +46,41 @@ def test_every_proposal(name: str) -> None:
             np.testing.assert_allclose(f(*given), wanted, 1e-4, 1e-3)
 
 
-@pytest.mark.parametrize("name, family", [("vector", "contractions"), ("columns", "rows")])
-def test_threads_choose(name: str, family: str) -> None:
+PARTS = """n:
+  if cheapest: split n tile reg:8 lane:8 end=half; order n.tile
+  else: split k part row:512; combine k.part at n
+    split n.parts tile reg:8 lane:8 end=half; order k.part n.parts.tile
+    split n tile lane:8; order n.tile"""
+
+
+def test_threads_choose() -> None:
     """Where plans differ in what threads share, the number of these is looked at."""
-    columns = "float(K,N) A, float(K) B", "C(n) +=! A(k,n)", ""
-    head, body, _ = {**PROGRAMS, "columns": columns}[name]
-    with patch.object(serve, "SWITCHED", frozenset((family,))):
-        f = tcsym.define(f"def f({head}) -> (C) {{ {body} }}", target="cpu:avx2").f
-        mapped, plan = f.explain("mapped"), f.explain("plan")
-    (costs,) = [line for line in mapped.splitlines() if "costs by" in line]
-    assert THREADS in costs
-    assert ".part at" in plan or family == "rows"
+    head, body, _ = PROGRAMS["vector"]
+    program = analyse(f"def f({head}) -> (C) {{ {body} }}")["f"]
+    kernel = mapped(program, "cpu:avx2", tcsym.Options(plan=PARTS))
+    (choice,) = kernel.choices
+    for sizes, threads, taken in (
+        ({"K": 100_000, "N": 16}, 1, 0),
+        ({"K": 100_000, "N": 16}, 4, 1),
+        ({"K": 100, "N": 16}, 4, 0),  # no work for a second one
+    ):
+        assert chosen(kernel, {**sizes, THREADS: threads}) == {choice.variable: taken}
+
+
+@pytest.mark.parametrize("plan", ["", "row", "part"])
+def test_sums_of_lengths_that_are_read(plan: str) -> None:
+    """Nothing says in front of the call how many parts these have."""
+    source = """def f(float(M,K) A, float(N) B, int64(M) P) -> (C) {
+      C(m,n) +=! fabs(A(m,k) + B(n)) where k in 0:P(m) }"""
+    given = f"n: split k part row:4; combine k.{plan} at n" if plan else ""
+    with SWITCHED:
+        f = tcsym.define(source, target="cpu:avx2", plan=given).f
+        numbers = np.random.default_rng(0)
+        a, b = (numbers.uniform(-1, 1, s).astype("f4") for s in ((5, 700), (17,)))
+        lengths = np.array([0, 700, 3, 513, 1])
+        if plan == "part":
+            with pytest.raises(tcsym.errors.OptionError, match="more than sizes"):
+                f(a, b, lengths)
+            return
+        wanted = [np.abs(x[:n, None] + b).sum(0) for x, n in zip(a, lengths, strict=True)]
+        np.testing.assert_allclose(f(a, b, lengths), wanted, 1e-4, 1e-4)
