@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Expr, Read
 from tcsym.index.expr import ZERO, Index, Min, floordiv, index, minimum, var
-from tcsym.index.values import substitute
+from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
@@ -125,6 +125,8 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     whole = _whole(outer, inner)
     n = m.most.get(by.variable, extent(by)) if by is outer else extent(_uniform(outer, inner))
     shape = (n, *(extent(x) for x in band))
+    if product_of(shape).variables() - m.sizes:
+        raise Refused(f"how many iterations {d.axis} has moves with more than sizes")
     names = {x.variable: var(f"{x.variable}.parts") for x in band}
     row = tuple(var(x.variable) - x.lower for x in band)
     start, kept, added = list[Node](), list[Node](), list[Node]()

@@ -21,7 +21,8 @@ def in_parts(nest: Nest, c: Contraction, text: str, lanes: int) -> str | None:
     """The plan `text` of the contraction for each part of its sum; None if nothing says how long
     that is. All parts take no more memory than the operand that columns move."""
     loops = [x for s in c.sums for x in s.loops]
-    long = [x.variable for x in loops if extent(x).variables()]
+    lengths = [(x.variable, extent(x).variables()) for x in loops]
+    long = [v for v, moving in lengths if moving and moving <= nest.sizes]
     if len(c.sums) != 1 or not long:
         return None
     k, columns, names = long[0], c.columns, nest.names

@@ -65,3 +65,22 @@ def test_threads_choose() -> None:
         ({"K": 100, "N": 16}, 4, 0),  # no work for a second one
     ):
         assert chosen(kernel, {**sizes, THREADS: threads}) == {choice.variable: taken}
+
+
+@pytest.mark.parametrize("plan", ["", "row", "part"])
+def test_sums_of_lengths_that_are_read(plan: str) -> None:
+    """Nothing says in front of the call how many parts these have."""
+    source = """def f(float(M,K) A, float(N) B, int64(M) P) -> (C) {
+      C(m,n) +=! fabs(A(m,k) + B(n)) where k in 0:P(m) }"""
+    given = f"n: split k part row:4; combine k.{plan} at n" if plan else ""
+    with SWITCHED:
+        f = tcsym.define(source, target="cpu:avx2", plan=given).f
+        numbers = np.random.default_rng(0)
+        a, b = (numbers.uniform(-1, 1, s).astype("f4") for s in ((5, 700), (17,)))
+        lengths = np.array([0, 700, 3, 513, 1])
+        if plan == "part":
+            with pytest.raises(tcsym.errors.OptionError, match="more than sizes"):
+                f(a, b, lengths)
+            return
+        wanted = [np.abs(x[:n, None] + b).sum(0) for x, n in zip(a, lengths, strict=True)]
+        np.testing.assert_allclose(f(a, b, lengths), wanted, 1e-4, 1e-4)
