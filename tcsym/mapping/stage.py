@@ -304,12 +304,20 @@ def _held(at: Loop, d: Stage) -> Value | None:
         return None
     changed = {x.buffer for x in nodes}
     loops = {x.variable for x, _ in walk(at.body) if isinstance(x, Loop)}
+    if len(packs) == 1 and _moves_otherwise(packs[0], d, loops):
+        raise Refused(f"{d.operand} is packed together with what moves otherwise")
     if len(packs) == 1:
         return None if {r.tensor for r in loads(packs[0])} & changed else packs[0]
     found = largest_part(read_by[0].value, d.operand, loops)
     if isinstance(found, Read) or any(r.tensor in changed for r in loads(found)):
         return None
     return found if sum(v == found for v in subvalues(read_by[0].value)) == 1 else None
+
+
+def _moves_otherwise(v: Value, d: Stage, loops: Container[str]) -> bool:
+    moved = variables_of(first_read(v, d.operand).subscripts)
+    used = variables_of(s for r in loads(v) for s in r.subscripts)
+    return any(x in loops for x in used - moved)
 
 
 def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:

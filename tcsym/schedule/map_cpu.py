@@ -22,7 +22,6 @@ from tcsym.mapping.serve import serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
-from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import assume
@@ -65,7 +64,6 @@ from tcsym.schedule.storage.pad_rows import pad_rows
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
-from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
 from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
@@ -166,13 +164,12 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(assume(contract_storage(kernel)))
     kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
-    kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names, machine=machine))
+    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names))
     kernel = place_allocations(bound_apart(unmarked(kernel), bound))
     record = tuple(setting.record)
     offered = {nest: offered_in(x) for nest, x in choices.items()}
@@ -185,9 +182,9 @@ def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:
     return full_tiles(drop_masks(pad_rows(kernel)), names)
 
 
-def _with_fewer_branches(kernel: Kernel, names: Names, machine: Machine) -> Kernel:
+def _with_fewer_branches(kernel: Kernel, names: Names) -> Kernel:
     kernel = unswitch_serial(kernel, names)
-    kernel = merge_branches(reroll_epilogues(kernel, machine, names))
+    kernel = merge_branches(kernel)
     return check_rows_once(assume_inside(kernel, names), names)
 
 

@@ -53,17 +53,6 @@ class Strips(Struct, frozen=True):
         return f"strips of columns {self.columns}{wide}"
 
 
-class ColumnBlocks(Struct, frozen=True):
-    """Rows streamed over blocks of `columns`. splits_rows: threads share rows (rfactor)."""
-
-    columns: str
-    splits_rows: bool
-
-    def __str__(self) -> str:
-        threads = ", rows split among threads" if self.splits_rows else ""
-        return f"rows streamed over blocks of columns {self.columns}{threads}"
-
-
 class WindowTile(Struct, frozen=True):
     """A tile of `n_rows` of `rows` by `vectors` of `columns`, which share what windows read.
 
@@ -109,7 +98,7 @@ class InnerLeaves(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-LeafPlan = Rows | Terms | Strips | ColumnBlocks | WindowTile | RowBlocks | InnerLeaves
+LeafPlan = Rows | Terms | Strips | WindowTile | RowBlocks | InnerLeaves
 
 # ---- maps and short rows
 
@@ -130,8 +119,7 @@ class Interleave(Struct, frozen=True):
     """`loop` in the lanes, inside the loops `outer`, on interleaved copies of buffers.
 
     moved: of each buffer, the dimension that moves with the loop. rows: of a register tile, if any,
-    `height` of them. together: so many sums of a nest inside are made at once. products: they are
-    iterations of a contraction; operands whose rows lie far apart are copied in the tile's order.
+    `height` of them. together: so many sums of a nest inside are made at once.
     """
 
     loop: str
@@ -140,7 +128,6 @@ class Interleave(Struct, frozen=True):
     rows: str | None
     height: int
     together: int = 1
-    products: bool = False
 
     def __str__(self) -> str:
         copies = ", ".join(b for b, _ in self.moved) or "nothing"
@@ -214,16 +201,6 @@ class Products(Struct, frozen=True):
         return f"dot products along the sum, for few {'columns' if self.few_columns else 'rows'}"
 
 
-class SplitK(Struct, frozen=True):
-    """Blocks of a long sum, each in register tiles, added at the end."""
-
-    columns: str
-    rows: str
-
-    def __str__(self) -> str:
-        return f"split-K: blocks of the sum in tiles of rows {self.rows} x columns {self.columns}"
-
-
 class UnitWindows(Struct, frozen=True):
     """`windows` of one point: no loops over them, vectors along `columns`."""
 
@@ -234,7 +211,7 @@ class UnitWindows(Struct, frozen=True):
         return f"windows of one point, vectors of columns {self.columns}"
 
 
-ContractionPlan = Panels | RegisterTile | InPlace | Products | SplitK | UnitWindows
+ContractionPlan = Panels | RegisterTile | InPlace | Products | UnitWindows
 
 # ---- whole nests
 

@@ -131,3 +131,13 @@ def test_panels_of_constants_are_made_when_they_are_bound(a: str, w: str, y: str
         np.testing.assert_array_equal(session(x), kernel.reference(x, weights))
     held = session.plan.memory()
     assert "held" in str(held) or session._preparation.held_bytes >= weights.nbytes
+
+
+def test_factors_that_move_otherwise_are_not_copied_together() -> None:
+    source = """def f(int8(M,K) A, uint8(K) s, int8(K,N) B) -> (C) {
+      C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) * int32(s(k)) }"""
+    f = tcsym.define(source, target="cpu:avx512").f
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (5, 70), np.int8), rng.integers(-9, 9, (70, 20), np.int8)
+    s = rng.integers(0, 9, 70, np.uint8)
+    np.testing.assert_array_equal(f(a, s, b), (a.astype("i4") * s) @ b.astype("i4"))

@@ -14,8 +14,6 @@ from tcsym.ir.loops import Branch, Kernel, Loop, TransposeBlock, Update
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
-from tcsym.schedule.analysis.band import band_of, contraction_roles
-from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
@@ -25,12 +23,8 @@ from tcsym.schedule.storage.place_allocations import place_allocations, without_
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.tile.interleave import schedule_interleaved
 from tcsym.schedule.version.interleaving import (
-    LANE_ROWS,
     interleaving,
-    interleaving_pays,
-    transposing,
 )
-from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, st, up, v
@@ -125,67 +119,9 @@ def test_no_copy_goes_back_where_the_nest_leaves_elements_out() -> None:
         assert (interleaving(made, "b", setting(made, AVX2)) is not None) == expected
 
 
-def test_small_products_pay_in_lanes_where_there_are_many() -> None:
-    k = naive(BATCHED)
-    roles = contraction_roles(k, band_of(find_loop(k.body, "b")))
-    found = interleaving(k, "b", setting(k, AVX2))
-    assert roles is not None and found is not None
-    pays = interleaving_pays(k, "b", roles, found, setting(k, AVX2))
-
-    def chosen(b: int, n: int, m: int, k: int) -> bool:
-        return holds(pays, {"B": b, "N": n, "M": m, "K": k})
-
-    assert chosen(500, 1, 8, 3) and chosen(365, 39, 1, 3) and chosen(62, 72, 7, 1)
-    assert chosen(8, 3, 5, 4) and chosen(16, 16, 1, 17)
-    assert not chosen(64, 1, 29, 5)  # vectors along the sums are as full
-    assert not chosen(7, 3, 5, 4)  # lanes would be idle
-    assert not chosen(9, 12, 12, 12)  # most of the second group is made twice
-    assert not chosen(500, 26, 72, 26) and not chosen(96, 58, 61, 13)  # tiles are full
-    assert not chosen(96, 2, 4000, 1)  # copies leave the cache
-
-
-def test_a_known_range_decides() -> None:
-    """The version goes where a context leaves no size for it."""
-    k = naive(BATCHED)
-    few = replace(k, context=(Known("B", 1, 7),))
-    assert not any(": small products" in x for x in map_cpu(few, AVX2, Options()).notes)
-    mapped = map_cpu(k, AVX2, Options())
-    assert any(": small products: 8 of b" in x for x in mapped.notes)
-    moves = [x for x, _ in walk(mapped.kernel.body) if isinstance(x, TransposeBlock)]
-    assert {x.target.partition("_lanes")[0] for x in moves} >= {"X", "Y", "Z"}
-
-
 PERMUTED = """def f(float(D,G,A) X, float(G,F,B) Y) -> (Z) {
   Z(a,b,d,f) +=! X(d,g,a) * Y(g,f,b)
 }"""
-
-
-@pytest.mark.parametrize("target", [AVX2, AVX512])
-def test_results_that_lie_across_what_is_summed_are_transposed(target: Machine) -> None:
-    """b is the last dimension of Y, and f that of Z: b runs in lanes, then blocks are stored."""
-    k = naive(PERMUTED)
-    roles = contraction_roles(k, band_of(find_loop(k.body, top(k))))
-    assert roles is not None
-    found = transposing(k, top(k), roles, setting(k, target))
-    assert found is not None and (found.loop, found.rows, found.outer) == ("b", "d", ("a",))
-    assert found.moved == {"Z": 1}
-    lanes = setting(k, target).lanes(k, k.body)
-    made = place_allocations(schedule_interleaved(k, top(k), found, lanes, Names.of(k)))
-    verify(made)
-    for b, d, f, g in itertools.product(
-        (lanes, lanes + 3), (LANE_ROWS, LANE_ROWS + 3), (0, 1, 5), (0, 1, 9)
-    ):
-        sizes = {"A": 2, "B": b, "D": d, "F": f, "G": g}
-        assert_same(place_allocations(k), made, sizes)
-
-
-def test_others_are_not_transposed() -> None:
-    """What is stored in vectors already, and matrices."""
-    matrix = "def f(float(G,F) X, float(G,B) Y) -> (Z) { Z(b,f) +=! X(g,f) * Y(g,b) }"
-    for text in (PERMUTED.replace("Z(a,b,d,f)", "Z(a,d,f,b)"), matrix):
-        k = naive(text)
-        roles = contraction_roles(k, band_of(find_loop(k.body, top(k))))
-        assert roles is not None and transposing(k, top(k), roles, setting(k, AVX2)) is None
 
 
 NEAREST = """def f(float(M,D) X, float(N,D) Y) -> (O) {

@@ -10,7 +10,6 @@ import pytest
 
 from tcsym.schedule.plan import (
     Blocked,
-    ColumnBlocks,
     Distribute,
     InnerLeaves,
     InnerNests,
@@ -26,7 +25,6 @@ from tcsym.schedule.plan import (
     Rows,
     Scan,
     SharedRows,
-    SplitK,
     SplitWindows,
     Staged,
     Strips,
@@ -43,7 +41,6 @@ PLANS: tuple[Plan, ...] = (
     Rows(vectors=1),
     Strips("n"),
     Strips("n", 2),
-    ColumnBlocks("n", splits_rows=True),
     WindowTile("n", "m", 4, 2, is_masked=True),
     RowBlocks("m", 4, "n", 2, 1),
     RowBlocks("m", 1, "n", 4, 1),
@@ -56,7 +53,6 @@ PLANS: tuple[Plan, ...] = (
     RegisterTile("n", "m"),
     InPlace("n", "m", 4),
     Products(few_columns=True),
-    SplitK("n", "m"),
     UnitWindows("n", ("p", "q")),
     Scan(),
     Staged("converted images"),

@@ -11,12 +11,11 @@ from tcsym.compiler import analyse
 from tcsym.cost.counting import nanoseconds
 from tcsym.frontend.program import Binary, Read, Select, Unary
 from tcsym.index.expr import index, var
-from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch, Store, Update
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import Kernel, Loop, Store, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
-from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.proved import schedule_program
@@ -88,10 +87,7 @@ def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
         ]
         for x in stores
     ]
-    assert [x for x in steps if x != [index(1)]] == [
-        [],
-        [],
-    ]  # an element at the end, in each version
+    assert all(x == [index(1)] for x in steps)
 
 
 def _product(names: str) -> object:
@@ -166,7 +162,7 @@ def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
     others = {"N": 5, "C": 9, "H": 1, "W": 513, "KH": 1, "KW": 1}
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
     one, two, four = nanoseconds(symbolic.kernel, AVX2, sizes)
-    assert 2.9 * one < four and 2.9 * two < 2 * four
+    assert 2.2 * one < four and 2.2 * two < 2 * four
 
 
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
@@ -186,27 +182,6 @@ def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     ]
     assert counts == [2, 1]
     assert any(x.endswith("contraction, columns t, rows c") for x in mapped(CAUSAL).notes)
-
-
-def test_a_tile_fetches_the_rows_that_only_the_tile_below_reads() -> None:
-    """Four rows of windows read rows 0 to 8 of the image; the next four read up to row 16."""
-    source = """def f(float(N,C,H,W) I, float(C,3,3) F) -> (O) {
-  O(n,c,h,w) +=! I(n,c,2*h+kh,2*w+kw) * F(c,kh,kw) where kh in 0:3, kw in 0:3
-}"""
-    kernel = mapped(source).kernel
-    first_line = next(x for x, _ in walk(kernel.body) if isinstance(x, Prefetch))
-    branches = (x for x, _ in walk(kernel.body) if isinstance(x, Branch))
-    *_, far = (x for x in branches if any(y is first_line for y, _ in walk(x.then)))
-    assert holds(far.condition, {"N": 1, "C": 8, "H": 256, "W": 256})
-    assert not holds(far.condition, {"N": 1, "C": 7, "H": 256, "W": 256})
-    tile = next(x for x, _ in walk(far.then) if first_line in children(x))
-    found = [x.read.subscripts for x in children(tile) if isinstance(x, Prefetch)]
-    first = {v: 0 for at in found for s in at for v in s.variables()}
-    places = [tuple(evaluate(s, first) for s in at) for at in found]
-    lines = range(0, max(p[3] for p in places) + 1, 16)
-    assert sorted(places) == [(0, 0, row, x) for row in range(9, 17) for x in lines]
-    summed = source.replace("C,3,3", "M,C,3,3").replace("O(n,c", "O(n,m").replace("F(c", "F(m,c")
-    assert not any(isinstance(x, Prefetch) for x, _ in walk(mapped(summed).kernel.body))
 
 
 @pytest.mark.parametrize("declared", [(), (Known("N", 1, 8, 1),), (Known("O", 1, 100, 1),)])

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, of_atom, var
 from tcsym.index.linear import linear_coefficient
-from tcsym.ir.bounds import extent
 from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
     Buffer,
@@ -158,22 +157,6 @@ def _by_quotient(e: Index, variable: str) -> _ByQuotient | None:
             return None
         e, divisors = e + (var(variable) - of_atom(atom)) * c, [*divisors, n]
     return _ByQuotient(e, tuple(divisors))
-
-
-def run_length(buffer: Buffer, subscripts: Subscripts, loops: tuple[Loop, ...]) -> int:
-    """Elements that `loops`, outermost first, touch one after another; 0 if they lie otherwise.
-
-    The innermost moves by one element; the others by what those inside have touched, or not.
-    """
-    total = 1
-    if not loops or stride(buffer, subscripts, loops[-1].variable) != ONE:
-        return 0
-    for loop in reversed(loops):
-        n, moved = extent(loop).as_int(), stride(buffer, subscripts, loop.variable)
-        if n is None or moved is None or moved.as_int() not in (0, total):
-            return 0
-        total *= n if moved != ZERO else 1
-    return total
 
 
 def are_apart(a: Subscripts, b: Subscripts) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Kernel, Node, Prefetch
+from tcsym.ir.loops import Kernel, Node
 from tcsym.mapping.given import plan_asked
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
@@ -16,11 +16,10 @@ from tcsym.target.machine import Machine
 
 
 class Setting(Struct, frozen=True):
-    """`names`, `record`, `ahead` and `unmet` grow while a kernel is mapped.
+    """`names`, `record` and `unmet` grow while a kernel is mapped.
 
     record: choices and notes, in the order in which they were made.
-    ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
-    long_sums: contractions have a version for these, but for several nests that share few rows.
+    leaves_out: sizes that few calls have may be left to another kernel.
     whole: versions that few sizes need are there, and not left out. tells_all: choices say all
         that is proposed, also what is never reached. unmet: what options ask for in vain.
     """
@@ -29,8 +28,7 @@ class Setting(Struct, frozen=True):
     options: Options
     names: Names
     record: list[Choice | Note]
-    ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
-    long_sums: bool = True
+    leaves_out: bool = True
     whole: bool = False
     tells_all: bool = False
     unmet: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
 from tcsym.index.expr import Condition, Index, all_of, any_of, ge, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
@@ -31,7 +31,6 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads, map_node, substitute_value, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.band import band_of, factors, reductions
-from tcsym.schedule.analysis.checked_rows import kept_inside
 from tcsym.schedule.analysis.loops import find_loop, loops_around, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.stage.copy_operand import depend_on_sizes
@@ -121,7 +120,7 @@ def _at_positions(kernel: Kernel, nest: str, x: _Found, made: Condition, names: 
     for d, checked in enumerate(x.read.checked):
         if checked:
             own = Buffer(names.fresh("position"), DType.INT64, tuple(map(extent, x.loops)), "arena")
-            inside = kept_inside(moved.subscripts[d], kernel.buffer(moved.tensor).shape[d])
+            inside = _kept_inside(moved.subscripts[d], kernel.buffer(moved.tensor).shape[d])
             kernel = kernel.with_buffer(own)
             before.append(Store(own.name, at, inside, x.update.name))
             subscripts[d] = Read(own.name, place, DType.INT64)
@@ -135,3 +134,11 @@ def _at_positions(kernel: Kernel, nest: str, x: _Found, made: Condition, names: 
 
 def _reading(nest: Node, old: Read, new: Read) -> Node:
     return map_node(nest, on_value=lambda v: new if v == old else v)
+
+
+def _kept_inside(subscript: Index | Expr, extent: Index) -> Expr:
+    """The subscript, or the nearest one of an element that there is."""
+    kind = DType.INT64
+    least: Expr = IndexValue(subscript, kind) if isinstance(subscript, Index) else subscript
+    least = Binary("max", least, Const(0, kind), kind)
+    return Binary("min", least, IndexValue(extent - 1, kind), kind)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import FALSE, ONE, TRUE, Condition, all_of, ge
+from tcsym.index.expr import FALSE, ONE, TRUE, Condition, Index, all_of, ge
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Store
@@ -21,7 +21,6 @@ from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
-from tcsym.schedule.stage.permute_operands import is_permutation
 from tcsym.schedule.version.versioning import beside
 
 LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
@@ -100,3 +99,19 @@ def _is_along(kernel: Kernel, store: Store, x: Loop) -> bool:
 def _used_often(chain: tuple[Loop, ...], r: Read) -> Condition:
     others = (extent(x) for x in chain if x.variable not in value_variables(r))
     return ge(product_of(others), LEAST_USES)
+
+
+def is_permutation(r: Read, along: str = "", steps: int = 1) -> bool:
+    """Each subscript is one variable and perhaps a constant, each variable in one of them.
+
+    `along` goes by so many steps.
+    """
+    found: list[str] = []
+    for s in r.subscripts:
+        if not isinstance(s, Index) or len(s.variables()) > 1:
+            return False
+        found += [v for v in s.variables() if s.coefficient(v) == (steps if v == along else 1)]
+        if len(s.terms) > len(s.variables()):
+            return False
+    plain = not any(r.checked) and r.unwritten is None
+    return plain and len(found) == len(set(found)) == len(r.subscripts)

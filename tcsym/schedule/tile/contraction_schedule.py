@@ -11,7 +11,6 @@ from tcsym.ir.bounds import extent, least
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.packed import SHORT
 from tcsym.ir.traverse import map_node
-from tcsym.schedule.ahead.prefetch_steps import prefetch_steps
 from tcsym.schedule.analysis.assume import most_in_context
 from tcsym.schedule.analysis.band import Roles, band_of, is_fused, reductions, roles_of
 from tcsym.schedule.analysis.loops import (
@@ -106,8 +105,6 @@ def schedule_contraction(
     kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
     if overlapping:
         return kernel
-    if not setting.options.pack:
-        kernel = prefetch_steps(kernel, frozenset(left), setting.machine.line_bytes)
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
     masked = not setting.options.pack

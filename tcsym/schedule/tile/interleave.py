@@ -36,7 +36,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import map_node
-from tcsym.schedule.analysis.band import Band, band_of, roles_of
+from tcsym.schedule.analysis.band import Band, band_of
 from tcsym.schedule.analysis.loops import (
     find_loop,
     loops_around,
@@ -47,9 +47,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import can_sink
 from tcsym.schedule.plan import Interleave
-from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.register_tile import TileShape, tile_registers
-from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.tile_loop import is_multiple
 from tcsym.schedule.version.interleaving import Interleaving
 
@@ -58,10 +56,6 @@ def schedule_interleave(kernel: Kernel, nest: str, x: Interleave, setting: Setti
     """The nest with the plan's loop in the lanes. Contract: it fills a vector."""
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    if x.products:
-        setting.note(nest, f"small products: {lanes} of {x.loop} at a time")
-        if x.rows is not None:
-            kernel = _permuted(kernel, nest, x.loop, x.rows, setting)
     sums = [y.variable for y in loops_in(band.body) if _is_loop_of_sums(y)]
     found = Interleaving(x.loop, x.outer, dict(x.moved), x.rows, x.height)
     kernel = schedule_interleaved(kernel, nest, found, lanes, setting.names)
@@ -70,17 +64,6 @@ def schedule_interleave(kernel: Kernel, nest: str, x: Interleave, setting: Setti
         loop = find_loop(kernel.body, v)
         inner = Band((loop,), loop.body)
         kernel = tile_registers(kernel, inner, v, None, (), shape, setting.names).kernel
-    return kernel
-
-
-def _permuted(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
-    """Operands of a tile's rows whose elements lie far apart, in its order."""
-    roles = roles_of(band_of(find_loop(kernel.body, nest)), columns, rows)
-    assert roles is not None
-    permuted = permute_operands(kernel, nest, roles, setting.names)
-    kernel = permuted.kernel
-    for copy in permuted.copies:
-        kernel = schedule_rows(kernel, copy, setting)
     return kernel
 
 

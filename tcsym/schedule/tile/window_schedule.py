@@ -16,12 +16,11 @@ from math import prod
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index.expr import FALSE, all_of, negate, var
+from tcsym.index.expr import FALSE, all_of, negate
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Prefetch
+from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, subvalues, walk
-from tcsym.schedule.ahead.prefetch_blocks import next_block
 from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, reductions
@@ -225,45 +224,11 @@ def _tile(
     kernel = replace(kernel, body=body)
     if windows is None:
         return kernel
-    column_tiles = [tiled.column_tile]
     if windows.loops:
         literal = literal_copy(kernel, tiled.column_tile, windows, names)
         kernel = literal.before(tiled.column_tile, windows.are_literal)
         inner = (*inner, *(literal.new[v] for v in inner))
-        column_tiles.append(literal.new[tiled.column_tile])
-    for x in column_tiles:
-        lines = _next_tile(kernel, band, (columns, rows), (x, tiled.row_tile), shape, setting)
-        setting.ahead[x] = lines
     return unroll_window(kernel, inner, names)
-
-
-def _next_tile(
-    kernel: Kernel,
-    band: Band,
-    loops: tuple[str, str],
-    tiles: tuple[str, str],
-    shape: TileShape,
-    setting: Setting,
-) -> tuple[Prefetch, ...]:
-    """What the tile below this one reads first. loops, tiles: columns, rows."""
-    columns, rows = (band.loop(v) for v in loops)
-    right, below = (var(v) * n for v, n in zip(tiles, (shape.columns, shape.rows)))
-    at = {columns.variable: columns.lower + right, rows.variable: rows.lower + below}
-    return tuple(
-        line
-        for x, around in reductions(band.body)
-        for row in range(shape.rows, 2 * shape.rows)
-        for line in next_block(
-            kernel,
-            x,
-            around,
-            at | {rows.variable: at[rows.variable] + row},
-            (rows, columns),
-            setting.machine,
-            shape.lanes,
-            shape.vectors,
-        )
-    )
 
 
 def _outermost(kernel: Kernel, a: str, b: str) -> str:

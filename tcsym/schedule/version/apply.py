@@ -177,7 +177,7 @@ def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kern
     distributed = distribute(kernel, nest, groups, setting.names, most)
     kernel = distributed.kernel
     for x in distributed.nests:
-        kernel = schedule_nest(kernel, x, replace(setting, long_sums=False))
+        kernel = schedule_nest(kernel, x, replace(setting, leaves_out=False))
     return kernel
 
 

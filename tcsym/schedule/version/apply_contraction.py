@@ -16,7 +16,6 @@ from tcsym.schedule.analysis.operands import widened_terms
 from tcsym.schedule.analysis.overlap import fits_tiles, is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import sliding_loops
-from tcsym.schedule.combine.split_k import split_k
 from tcsym.schedule.order.order_reductions import order_reductions
 from tcsym.schedule.plan import (
     ContractionPlan,
@@ -24,20 +23,14 @@ from tcsym.schedule.plan import (
     Panels,
     Products,
     RegisterTile,
-    Rows,
-    SplitK,
-    Strips,
     UnitWindows,
 )
 from tcsym.schedule.split.maps import split_maps
 from tcsym.schedule.stage.along_sum import along_sum, copy_along_sum
-from tcsym.schedule.stage.evaluate_operands import evaluate_operands
 from tcsym.schedule.stage.packed_steps import pack_steps
-from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.contraction_schedule import schedule_contraction, tile_shape
 from tcsym.schedule.tile.point_windows import schedule_unit_windows
-from tcsym.schedule.tile.strip_schedule import strip_columns
-from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
+from tcsym.schedule.version.apply_rows import apply_rows, schedule_leaf
 from tcsym.schedule.version.choose import add_versions, schedule_by
 from tcsym.schedule.version.literal_windows import (
     LiteralCopy,
@@ -61,8 +54,6 @@ def apply_contraction(plan: ContractionPlan, kernel: Kernel, nest: str, setting:
             return _in_place(kernel, nest, plan, setting)
         case Products(few_columns):
             return _products(kernel, nest, few_columns, setting)
-        case SplitK(columns, rows):
-            return _split_k(kernel, nest, columns, rows, setting)
         case UnitWindows():
             return schedule_unit_windows(kernel, nest, plan, setting)
         case _:
@@ -78,14 +69,10 @@ def _roles(kernel: Kernel, nest: str, columns: str, rows: str) -> Roles:
 def _in_panels(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
     """The register tile, on copies of operands that lie badly for it."""
     roles = _roles(kernel, nest, columns, rows)
-    new = permute_operands(widened_terms(kernel, nest), nest, roles, setting.names)
-    packed = pack_steps(new.kernel, nest, roles, setting)
-    values = evaluate_operands(packed.kernel, nest, roles, setting.names)
-    kernel = values.kernel
+    packed = pack_steps(widened_terms(kernel, nest), nest, roles, setting)
+    kernel = packed.kernel
     for total in packed.sums:
         kernel = schedule_leaf(kernel, total, setting)
-    for copy in (*new.copies, *values.copies):
-        kernel = schedule_by(Rows(), kernel, copy, setting, apply_leaf)
     return schedule_by(RegisterTile(columns, rows), kernel, nest, setting, apply_contraction)
 
 
@@ -157,17 +144,3 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
     for x in nests:
         kernel = schedule_leaf(kernel, x, setting)
     return kernel
-
-
-def _split_k(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
-    split = split_k(kernel, nest, setting.names)
-    kernel = split.kernel
-    setting.note(nest, f"long sums in blocks {split.sums}")
-    zeros, total = split.maps
-    strips = strip_columns(kernel, total, setting)
-    kernel = schedule_leaf(kernel, zeros, setting)
-    if strips is None:
-        kernel = schedule_leaf(kernel, total, setting)
-    else:
-        kernel = schedule_by(Strips(strips), kernel, total, setting, apply_leaf)
-    return _in_panels(kernel, split.sums, columns, rows, setting)

@@ -11,10 +11,8 @@ from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import find_loop, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.combine.rfactor_rows import rfactor_rows
 from tcsym.schedule.combine.separable_windows import separate_windows
 from tcsym.schedule.plan import (
-    ColumnBlocks,
     InnerLeaves,
     Interleave,
     Lanes,
@@ -29,7 +27,6 @@ from tcsym.schedule.plan import (
     WindowTile,
 )
 from tcsym.schedule.stage.permute_factors import permute_factors
-from tcsym.schedule.tile.column_blocks import schedule_column_blocks
 from tcsym.schedule.tile.interleave import schedule_interleave
 from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.short_lanes import schedule_lanes
@@ -42,7 +39,7 @@ from tcsym.schedule.version.row_proposals import ROWS
 
 
 def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """The nest by windows, blocks of columns, strips or rows."""
+    """The nest by windows, strips or rows."""
     return choose(kernel, nest, setting, LEAF, apply_leaf)
 
 
@@ -59,9 +56,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return kernel
         case Strips(columns, vectors):
             return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
-        case ColumnBlocks(columns, splits_rows):
-            schedule = _shared_rows if splits_rows else _column_blocks
-            return schedule(kernel, nest, columns, setting)
         case WindowTile():
             return schedule_window_tile(kernel, nest, plan, setting)
         case RowBlocks():
@@ -98,20 +92,6 @@ def _wide(setting: Setting, vectors: int | None) -> Setting:
     """With strips of so many vectors; None: as options say."""
     n = setting.options.strip_vectors if vectors is None else vectors
     return replace(setting, options=replace(setting.options, strip_vectors=n))
-
-
-def _column_blocks(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
-    return schedule_column_blocks(kernel, columns, setting)
-
-
-def _shared_rows(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
-    """Threads share the rows, in parts of them, if there are any."""
-    parts = setting.options.parallelize
-    split = rfactor_rows(kernel, nest, columns, setting.names) if parts else None
-    if split is None:
-        return schedule_column_blocks(kernel, columns, setting)
-    kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
-    return schedule_strips(kernel, nest, columns, _wide(setting, 1))
 
 
 def _split_windows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -16,7 +16,6 @@ from tcsym.index.expr import (
     TRUE,
     Condition,
     all_of,
-    any_of,
     condition_variables,
     eq,
     ge,
@@ -27,27 +26,21 @@ from tcsym.ir.loops import Kernel
 from tcsym.ir.packed import BFLOAT
 from tcsym.schedule.analysis.assume import in_context, most_in_context
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_at
-from tcsym.schedule.analysis.checked_rows import gathered_rows
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import sliding_loops
-from tcsym.schedule.combine.split_k import is_long
 from tcsym.schedule.plan import (
-    ColumnBlocks,
     InPlace,
-    Interleave,
     Panels,
     Plan,
     Products,
-    SplitK,
     UnitWindows,
     Version,
     WindowTile,
     always,
 )
 from tcsym.schedule.stage.along_sum import along_sum
-from tcsym.schedule.tile.column_blocks import blocks_pay
 from tcsym.schedule.tile.contraction_schedule import tile_shape
 from tcsym.schedule.tile.point_windows import point_tile
 from tcsym.schedule.tile.register_tile import can_tile
@@ -55,8 +48,6 @@ from tcsym.schedule.tile.window_schedule import whole_window_tile, window_rows
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
-    bound_once,
-    exchange_pays,
     exchanged,
     has_windows,
     may_be_short,
@@ -64,31 +55,12 @@ from tcsym.schedule.version.contraction_versions import (
     products_pay,
     row_count,
     short_pays,
-    steps_apart,
     streams_in_place,
 )
 from tcsym.schedule.version.exchange_sides import shared_pays
-from tcsym.schedule.version.interleaving import (
-    interleaving,
-    interleaving_pays,
-    lanes_full,
-    transposing,
-)
-from tcsym.schedule.version.step_lanes import step_lanes
 
 SINGLE_ROWS = 2  # more share what they read of the columns
-LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
-
-
-def interleaved(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Interleave]]:
-    """Many small products in lanes, if a loop makes such."""
-    roles = _roles(kernel, nest)
-    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
-    if found is not None:
-        pays = interleaving_pays(kernel, nest, roles, found, setting)
-        needs = lanes_full(kernel, nest, found, setting)
-        yield Version(pays, found.plan(products=True), "after", keeps_rest=True, needs=needs)
 
 
 def few_columns(
@@ -97,9 +69,6 @@ def few_columns(
     """What wastes less of few columns than the register tile."""
     roles = _roles(kernel, nest)
     other = exchanged(kernel, nest, roles)
-    if other is not None and streams_in_place(kernel, nest, other, setting):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, True), setting)
-        return
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if other is not None and may_be_short(kernel, nest, roles):
         short = in_context(kernel, short_pays(kernel, nest, roles, other, setting))
@@ -117,8 +86,6 @@ def few_columns(
             few = products_pay(kernel, nest, roles, along)
             plan = Products(few_columns=True)
             yield Version(few, plan, "after", keeps_rest=True, needs=TRUE)
-    elif other is not None and steps_apart(kernel, nest, other):
-        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, False), setting)
 
 
 def _exchanged(
@@ -135,28 +102,9 @@ def _exchanged(
     return Version(few, plan, "after", is_seldom, keeps_rest=True, needs=TRUE)
 
 
-def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[SplitK]]:
-    """Blocks of sums so long that panels of them leave every cache.
-
-    Those of windows are left: tiles in place take less time than panels of them. So are those
-    inside of other loops, which have shares of the caches and threads of their own. Few sizes have
-    them.
-    """
-    roles = _roles(kernel, nest)
-    if not _may_leave_out(kernel, nest, setting) or has_windows(kernel, nest):
-        return
-    if bound_once(kernel, nest, roles):
-        return  # whole sums read them step by step, as they lie
-    pays = is_long(kernel, nest)
-    if pays is None or roles.rows is None or not _is_of_sizes(kernel, in_context(kernel, pays)):
-        return
-    plan = SplitK(roles.columns, roles.rows)
-    yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True, needs=TRUE)
-
-
 def _may_leave_out(kernel: Kernel, nest: str, setting: Setting) -> bool:
     """Sizes that few calls have may be left to another kernel: the nest is by itself."""
-    return setting.long_sums and not loops_around(kernel.body, nest)
+    return setting.leaves_out and not loops_around(kernel.body, nest)
 
 
 def panels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Panels]]:
@@ -193,25 +141,6 @@ def products(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Pr
     roles = roles_at(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
         yield always(Products(few_columns=False))
-
-
-def single_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[ColumnBlocks]]:
-    """A row or two, each a sum over rows of columns."""
-    roles = _roles(kernel, nest)
-    band = band_of(find_loop(kernel.body, nest))
-    may = len(band.loops) == 2 or (len(band.loops) > 2 and not has_windows(kernel, nest))
-    pays = blocks_pay(kernel, roles.columns, setting) if may else None
-    if pays is None:
-        return
-    rows, columns = row_count(kernel, nest, roles), extent(band.loop(roles.columns))
-    few = ge(SINGLE_ROWS, rows)
-    if len(band.loops) > 2:  # rows come again and again
-        few = all_of((few, any_of((ge(1, rows), ge(columns, LONG_COLUMNS)))))
-    # loops around more than these give threads parts
-    plan = ColumnBlocks(roles.columns, splits_rows=len(band.loops) == 2)
-    note = f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows"
-    needs = gathered_rows(kernel, band_of(find_loop(kernel.body, roles.columns)))
-    yield Version(all_of((few, pays)), plan, note=note, keeps_rest=True, needs=needs)
 
 
 def single_channels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[WindowTile]]:
@@ -285,13 +214,9 @@ def _roles(kernel: Kernel, nest: str) -> Roles:
 
 
 CONTRACTION: tuple[Proposal[Plan], ...] = (
-    step_lanes,
-    interleaved,
     few_columns,
-    long_sums,
     panels,
     products,
-    single_rows,
     single_channels,
     single_points,
     in_place,

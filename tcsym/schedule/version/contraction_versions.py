@@ -26,7 +26,6 @@ from tcsym.index.expr import (
     ge,
     index,
     maximum,
-    minimum,
     mod,
     negate,
 )
@@ -73,8 +72,6 @@ PACKED_ROWS = 10  # times the steps that panels take at once
 APART_ROWS = 3  # where each step of panels that take several at once is far from the last
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
 NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
-EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
-EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
 PLACED_ROW, PANEL_ROW = 20, 17  # times of a product of vectors in place and in panels
 FILLED, SEAM = 100, 98  # of a vector of a panel, and of each end of a row in one more
@@ -334,29 +331,6 @@ def _long_rows(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
     return next((x for x in found if x is not None), None)
 
 
-def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Condition:
-    """The tile wastes its lanes, and rows fill those of the exchanged one."""
-    columns = column_count(kernel, nest, roles)
-    rows = extent(band_of(find_loop(kernel.body, nest)).loop(roles.rows or roles.columns))
-    if in_place:
-        most = minimum(EXCHANGED_COLUMNS, *_most_scattered(kernel, nest, roles, columns))
-        return all_of((ge(most, columns), ge(rows, columns + 1)))
-    return all_of((ge(EXCHANGED_PANELS, columns), ge(rows, WHOLE_LANES)))
-
-
-def _most_scattered(kernel: Kernel, nest: str, roles: Roles, columns: Index) -> tuple[Index, ...]:
-    """Columns that pay for scattered stores, where these are of rows far apart: each lane has a
-    line of its own, as elements that are gathered have. Rows next to each other share lines."""
-    top = find_loop(kernel.body, nest)
-    terms, stores = _term_count(kernel, nest), [a for a in accesses(top) if a.written]
-    near = all(
-        stride(kernel.buffer(a.buffer), a.subscripts, roles.rows or "") in (ZERO, columns)
-        for a in stores
-        if roles.rows not in kernel.buffer(a.buffer).private
-    )
-    return () if near or terms is None else (FEW_COLUMNS - 1 + floordiv(terms, GATHERED_TERMS),)
-
-
 def may_be_short(kernel: Kernel, nest: str, roles: Roles) -> bool:
     """The columns are known to be fewer than a vector has, or are a window, of one size, over
     images of several: panels take few columns one by one."""
@@ -380,20 +354,6 @@ def short_pays(
     uses = row_count(kernel, nest, other)
     full = (ge(WHOLE_LANES - 1, columns), ge(rows, WHOLE_LANES), ge(uses, 2 * TILE_ROWS))
     return all_of((*full, panels_pay(kernel, nest, other, setting)))
-
-
-def steps_apart(kernel: Kernel, nest: str, roles: Roles) -> bool:
-    """No streamed operand has the elements of a sum side by side: it gets a panel in any role."""
-    steps = {
-        y.variable
-        for _, around in reductions(band_of(find_loop(kernel.body, nest)).body)
-        for y in around
-    }
-    return not any(
-        stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE
-        for r in roles.streamed
-        for v in steps
-    )
 
 
 def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condition:

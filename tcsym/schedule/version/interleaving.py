@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small products, many of them -> the loop to run in lanes, one product each, and where that pays.
+"""Short rows, many of them -> the loop to run in lanes, and what has to be copied for it.
 
-Where rows, columns or terms are few, a register tile is mostly empty, and so is a vector along a
-sum. Products that a loop around makes independent of each other fill all lanes, if elements of the
-same place of neighbouring products lie side by side (`contraction.interleave` copies them so).
+Where rows are short, a vector along them is mostly empty. Rows that a loop around makes independent
+of each other fill all lanes, if elements of the same place of neighbouring ones lie side by side
+(`tile.interleave` copies them so).
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tcsym.index.expr import (
-    FALSE,
     ONE,
     ZERO,
     Condition,
     Index,
-    all_of,
     ceildiv,
-    floordiv,
     ge,
-    minimum,
     var,
 )
 from tcsym.index.values import product_of
@@ -29,7 +24,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Kernel, Loop, Store, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import Access, accesses
-from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_of
+from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop, loops_in, statements_in
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
@@ -38,21 +33,12 @@ from tcsym.schedule.order.interchange import can_sink
 from tcsym.schedule.plan import Interleave
 from tcsym.schedule.tile.register_tile import can_tile
 from tcsym.schedule.version.contraction_versions import (
-    column_count,
-    exchanged,
     loop_around,
-    streams_in_place,
 )
 
-# Times in tenths of a nanosecond, fitted to 890 products with AVX-512 and 480 with AVX2 of 1 to 70
-# rows, columns and terms each: what they choose takes 1.02 times as long as the better way.
-GROUP_TIME = 8  # of as many products as lanes, for each
-BLOCK_TIME = 8  # of a square block of copied elements, for each lane
-TERM_TIME, RUN_TIME = 5, 4  # of a vector of terms, and of an innermost loop over them
-TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 125, 10, 580  # of a register tile, a step, a panel for it
+# Times in tenths of a nanosecond
+TILE_TIME, TILE_TERM_TIME = 125, 10  # of a register tile, and of a step of it
 SCATTER_TIME = 4  # of an element of a tile whose columns do not lie side by side in the result
-SUM_TIME, TERMS_TIME = 31, (1, 5)  # of a product of two vectors along a sum: per sum, per term
-TILE_COLUMNS = 16  # of the register tiles for which these are; wider ones take longer
 LANE_ROWS = 4  # of a register tile of one vector
 CACHE_PART = 2  # of the second cache that the copies may fill
 
@@ -70,9 +56,9 @@ class Interleaving(Struct, frozen=True):
     rows: str | None = None
     height: int = LANE_ROWS
 
-    def plan(self, together: int = 1, products: bool = False) -> Interleave:
+    def plan(self, together: int = 1) -> Interleave:
         moved = tuple(self.moved.items())
-        return Interleave(self.loop, self.outer, moved, self.rows, self.height, together, products)
+        return Interleave(self.loop, self.outer, moved, self.rows, self.height, together)
 
 
 def interleaving(
@@ -101,42 +87,6 @@ def interleaving(
     candidates = band.variables if loop is None else (loop,)
     found = (_along(kernel, band, v, fits, shared, anew) for v in candidates)
     return next((x for x in found if x is not None), None)
-
-
-def transposing(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Interleaving | None:
-    """A loop along which operands lie in lanes already, and not the result: that alone is copied.
-
-    The copy has elements of two loops, so that no roles of rows and columns store it in order, and
-    what its columns stream does not lie along them. A loop of several sizes rarely is short; an
-    inner one has the smallest copy.
-    """
-    if streams_in_place(kernel, nest, roles, setting):
-        return None
-    band = band_of(find_loop(kernel.body, nest))
-    read = {r.tensor for x, _ in statements_in(band.body) for r in loads(x.value)}
-    for loop in _longest(band):
-        found = interleaving(kernel, nest, setting, True, loop.variable)
-        if found is None or read & found.moved.keys():
-            continue
-        if all(len(kernel.buffer(b).shape) > d + 2 for b, d in found.moved.items()):
-            return replace(found, rows=_rows_beside(kernel, band, found))
-    return None
-
-
-def _longest(band: Band) -> list[Loop]:
-    """First those of several sizes, then the inner ones."""
-    sizes = {y: (len(extent(y).variables()), k) for k, y in enumerate(band.loops)}
-    return sorted(sizes, key=sizes.__getitem__, reverse=True)
-
-
-def _rows_beside(kernel: Kernel, band: Band, x: Interleaving) -> str | None:
-    """The best loop for the rows of tiles that overlap, which use again what lies in lanes."""
-    for v in (y.variable for y in _longest(band)):
-        if v not in x.outer and roles_of(band, x.loop, v) is not None:
-            points = frozenset((x.loop, v))
-            if can_tile(band, x.loop, v, x.outer) and is_repeatable(kernel, band.body, points):
-                return v
-    return None
 
 
 def _along(
@@ -231,34 +181,10 @@ def _is_whole(kernel: Kernel, x: Store | Update, d: int, loops: tuple[Loop, ...]
     return walked and len(used) == len(inside)
 
 
-def interleaving_pays(
-    kernel: Kernel, nest: str, roles: Roles, x: Interleaving, setting: Setting
-) -> Condition:
-    """There are products for all lanes, their copies stay in the cache, and tiles take longer."""
-    band = band_of(find_loop(kernel.body, nest))
-    lanes = setting.lanes(kernel, band.body)
-    sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
-    bounds = (*map(extent, band.loops), *(n for s in sums for n in s))
-    if not all(n.variables() <= frozenset(kernel.sizes) for n in bounds):
-        return FALSE
-    products, sizes = extent(band.loop(x.loop)), copied_elements(kernel, x)
-    time = _points(band, x.loop) * _sum_time(sums)
-    if x.rows is not None and lanes * setting.vectors > TILE_COLUMNS:
-        time = floordiv(time * TILE_COLUMNS, lanes * setting.vectors)
-    time = time + GROUP_TIME * lanes
-    for n in sizes:
-        time = time + BLOCK_TIME * lanes * ceildiv(n, lanes)
-    other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
-    shorter = ge(products * other, ceildiv(products, lanes) * time)
-    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), LANE_ROWS),)
-    return all_of((ge(products, lanes), *rows, copies_fit(kernel, x, setting), shorter))
-
-
 def lanes_full(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Condition:
-    """There are iterations for all lanes and rows for a tile: what `Interleave` needs."""
+    """There are iterations for all lanes: what `Interleave` needs."""
     band = band_of(find_loop(kernel.body, nest))
-    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), x.height),)
-    return all_of((ge(extent(band.loop(x.loop)), setting.lanes(kernel, band.body)), *rows))
+    return ge(extent(band.loop(x.loop)), setting.lanes(kernel, band.body))
 
 
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
@@ -271,42 +197,6 @@ def copied_elements(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
     """Elements of each copy, in one lane."""
     shapes = (kernel.buffer(b).shape[d + 1 :] for b, d in x.moved.items())
     return tuple(map(product_of, shapes))
-
-
-def _points(band: Band, v: str) -> Index:
-    """Elements of one product."""
-    return product_of(extent(y) for y in band.loops if y.variable != v)
-
-
-def _sum_time(sums: list[tuple[Index, ...]]) -> Index:
-    """Of the sums of an element, in all lanes."""
-    runs = sum((product_of(s[:-1]) for s in sums), ZERO)
-    return RUN_TIME * runs + TERM_TIME * sum(map(product_of, sums), ZERO)
-
-
-def _time_apart(
-    kernel: Kernel,
-    nest: str,
-    roles: Roles,
-    v: str,
-    sums: list[tuple[Index, ...]],
-    setting: Setting,
-) -> Index:
-    """Of one product in register tiles, or by vectors along the sum if that takes less."""
-    band = band_of(find_loop(kernel.body, nest))
-    lanes = setting.lanes(kernel, band.body)
-    terms = sum(map(product_of, sums), ZERO)
-    step, wide = TILE_TIME + TILE_TERM_TIME * terms, lanes * setting.vectors
-    tiles = _tiles(kernel, band, roles, v, wide, setting)
-    if streams_in_place(kernel, nest, roles, setting):
-        other = exchanged(kernel, nest, roles)
-        if other is None or not streams_in_place(kernel, nest, other, setting):
-            return tiles * step
-        rows = _tiles(kernel, band, other, v, wide, setting)
-        return minimum(tiles * step, rows * step + SCATTER_TIME * _points(band, v))
-    panels = ceildiv(column_count(kernel, nest, roles), wide)
-    along = SUM_TIME + floordiv(terms * TERMS_TIME[0], TERMS_TIME[1])
-    return minimum(tiles * step + PANEL_TIME * panels, _points(band, v) * along)
 
 
 def tile_time(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Index:

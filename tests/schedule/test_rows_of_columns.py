@@ -81,9 +81,3 @@ def test_single_rows_of_batches_and_images(target: str) -> None:
         kernel = tcsym.define(POINTS, target=target).f
         want = kernel.reference(x, w, w[:, 0].copy())
         np.testing.assert_allclose(kernel(x, w, w[:, 0].copy()), want, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("text", [BATCHED, POINTS])
-def test_they_run_in_blocks_of_columns(text: str) -> None:
-    listing = tcsym.define(text, target="cpu:avx512").f.explain("mapped")
-    assert "blocks of columns" in listing
