@@ -13,11 +13,12 @@ from tcsym.frontend.program import Binary, Expr, Read
 from tcsym.index.expr import ZERO, Index, Min, floordiv, index, minimum, var
 from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Allocate, Block, Buffer, Loop, Node, Store, Update, allocated, block
-from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.ir.loops import Block, Buffer, Loop, Node, Store, Update, allocated, block
+from tcsym.ir.traverse import allocated_in, loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Combine, Refused
 from tcsym.mapping.tree import (
     Mapping_,
+    accessed,
     across,
     as_row,
     found,
@@ -180,7 +181,8 @@ def _band(at: Loop) -> Iterator[Loop]:
 
 def _check(at: Loop, band: tuple[Loop, ...], outer: Loop) -> None:
     """All in the sum are terms of elements that only loops of the band move."""
-    own = {b for x, _ in walk(at) if isinstance(x, Allocate) for b in x.buffers}
+    own = allocated_in(at)
+    changed = own.union(b for b, _, is_written, _ in accessed(at) if is_written)
     inside = {x.variable for x, _ in walk(at) if isinstance(x, Loop)}
     for loop in (*band, outer):
         if (loop.lower.variables() | loop.upper.variables()) & inside:
@@ -188,7 +190,7 @@ def _check(at: Loop, band: tuple[Loop, ...], outer: Loop) -> None:
     for x, _ in walk(outer):
         match x:
             case Update(buffer=name, subscripts=()) if name in own:
-                if any(r.tensor in own for r in loads(x.value)):
+                if any(r.tensor in changed for r in loads(x.value)):
                     raise Refused(f"terms of {name} need what was made before")
             case Store() | Update():
                 raise Refused(f"{x.buffer} is no sum of a point's own")

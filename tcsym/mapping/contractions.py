@@ -47,6 +47,9 @@ class Contractions(Struct, frozen=True):
         if not self.machine.vector_bits:
             raise Refused("the target has no vectors")
         for x in self.c.sums:
+            wide = [a.buffer for a in x.wide]
+            if len({*wide}) < len(wide):
+                raise Refused("columns read several elements of one operand, as in windows")
             for a in (*x.wide, *x.tall):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
 

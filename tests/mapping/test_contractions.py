@@ -131,3 +131,9 @@ def test_panels_are_filled_once_for_all_loops_inside() -> None:
     assert copies and loops and max(copies) < min(loops)
     x, y = (np.ones(s, np.float32) for s in ((3, 5, 9), (5, 70)))
     np.testing.assert_array_equal(kernel(x, y), np.full((3, 9, 70), 5, np.float32))
+
+
+def test_columns_that_read_neighbours_are_left_to_windows() -> None:
+    source = """def f(float(C,T) X, float(D,C,2) W) -> (Z) {
+      Z(d,t) +=! X(c,t) * W(d,c,1) + X(c,t+3) * W(d,c,0) where t in 0:T-3 }"""
+    assert "columns read several elements" in tcsym.define(source).f.explain("mapped")

@@ -84,3 +84,13 @@ def test_sums_of_lengths_that_are_read(plan: str) -> None:
             return
         wanted = [np.abs(x[:n, None] + b).sum(0) for x, n in zip(a, lengths, strict=True)]
         np.testing.assert_allclose(f(a, b, lengths), wanted, 1e-4, 1e-4)
+
+
+def test_terms_of_what_is_made_before() -> None:
+    """Parts are in front of all, also of what terms read."""
+    source = """def f(float(K,N) A, float(N) B) -> (float(N) D, C) {
+      D(n) = 2 * B(n)  C(n) +=! max(A(k,n), D(n)) }"""
+    f = tcsym.define(source, target="cpu:avx2", plan="split k part row:4; combine k.part at n").f
+    a, b = (np.random.default_rng(0).uniform(-1, 1, s).astype("f4") for s in ((9, 5), (5,)))
+    with pytest.raises(tcsym.errors.OptionError, match="need what was made before"):
+        f(a, b)

@@ -191,7 +191,9 @@ class Alike(Parameters):
                     columns=self.apart(n.columns, "columns"),
                     streamed=self.apart(n.streamed, "streamed"),
                 )
-            case Verify() | Allocate() | DeviceNode():
+            case Allocate(_, body):
+                return self.node(body)  # the function has them: `function`
+            case Verify() | DeviceNode():
                 raise AssertionError(f"not in a function: {n}")
             case _:
                 assert_never(n)

@@ -148,9 +148,12 @@ def _statements(n: Node) -> int:
 
 def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
     """No faults, no scratch memory of its own, and registers that nothing else uses."""
+    own = {b for n, _ in walk(loop) if isinstance(n, Allocate) for b in n.buffers}
+    if any(buffers[b].space not in LOCAL for b in own):
+        return False
     for n, _ in walk(loop):
         match n:
-            case Verify() | Allocate() | DeviceNode():
+            case Verify() | DeviceNode():
                 return False
             case Loop() if n.at is not None or n.value is not None:
                 return False
@@ -166,7 +169,7 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
             case _:
                 names = []
         for b in (buffers[name] for name in names):
-            if b.space in LOCAL and loop.variable not in b.private:
+            if b.space in LOCAL and b.name not in own and loop.variable not in b.private:
                 return False
     return True
 
