@@ -100,7 +100,7 @@ def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
     ("text", "plan", "target"),
     [
         (MM, "Panels", "cpu"),
-        (MM, "SplitK", "cpu"),
+        (MM, "InPlace", "cpu"),
         (HALF, "WarpTiles", "cuda:sm_80"),
         (HALF, "WarpTiles:128x128x64x2x64x32", "cuda:sm_80"),
         (HALF, "SplitSum:128x128x64x2x64x32", "cuda:sm_80"),

@@ -104,7 +104,8 @@ def plan_of(text: str, name: str) -> str:
 def with_nest(text: str, name: str, plan: str) -> str:
     """The text with that plan for a nest, or, if it is empty, with none. Errors: OptionError."""
     found = _sections(text) | {name: plan}
-    return "\n".join(f"{x}:\n{indent(p, '    ')}" if x else p for x, p in found.items() if p)
+    first = [found.pop("")] if found.get("") else []
+    return "\n".join([*first, *(f"{x}:\n{indent(p, '    ')}" for x, p in found.items() if p)])
 
 
 def _sections(text: str) -> dict[str, str]:

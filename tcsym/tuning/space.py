@@ -52,7 +52,7 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
-_NEST = re.compile(r"plan\[(.+)\]")
+_PLAN = re.compile(r"plan(?:\[(.+)\])?")
 _SCHEDULING = ("fusion", "inner_fusion", "scheduler")
 _THREADING = ("parallel_loops", "min_work_per_thread")
 SPILL_COST, LATENCY_TILES = 2.0, 8
@@ -60,19 +60,20 @@ PRUNED_BEYOND = 2.0
 
 
 def value_of(options: Options, axis: str) -> Value:
-    """That of a field, or the plan of a nest: `plan[m]`."""
-    nest = _NEST.fullmatch(axis)
-    return getattr(options, axis) if nest is None else plan_of(options.plan, nest[1])
+    """That of a field, the plan of a nest, `plan[m]`, or of all others, `plan`."""
+    plan = _PLAN.fullmatch(axis)
+    return getattr(options, axis) if plan is None else plan_of(options.plan, plan[1] or "")
 
 
 def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
     """With other values on axes."""
-    fields = {axis: value for axis, value in changes.items() if not _NEST.fullmatch(axis)}
-    plan = fields.get("plan", options.plan)
+    fields, text = dict[str, Value](), options.plan
     for axis, value in changes.items():
-        if nest := _NEST.fullmatch(axis):
-            plan = with_nest(plan, nest[1], value)
-    return replace(options, **{**fields, "plan": plan})
+        if plan := _PLAN.fullmatch(axis):
+            text = with_nest(text, plan[1] or "", value)
+        else:
+            fields[axis] = value
+    return replace(options, **fields, plan=text)
 
 
 class Space(Struct, frozen=True):

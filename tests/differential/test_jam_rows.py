@@ -35,9 +35,9 @@ def test_batches_with_a_start_and_a_value_of_each_sum(rows: int) -> None:
     np.testing.assert_array_equal(kernel(a, x, s), kernel.reference(a, x, s))
 
 
-def test_the_version_of_four_rows_is_chosen_by_sizes() -> None:
-    text = tcsym.define(MATVEC.format("float")).explain("mapped")
-    assert "4 rows at a time" in text and "if M >= 4" in text
+def test_several_rows_are_a_tile_by_default() -> None:
+    text = tcsym.define(MATVEC.format("float"), target="cpu:avx2").explain("plan")
+    assert "split i tile reg:" in text or "split i panel tile:" in text
 
 
 def test_rows_that_share_nothing_stay_alone() -> None:

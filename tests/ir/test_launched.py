@@ -87,11 +87,11 @@ def test_the_body_has_the_sizes_of_its_view() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (1, 64, 64), (3, 2, 300), (0, 5, 5)])
-def test_a_product_launches_few_of_its_versions(sizes: tuple[int, int, int]) -> None:
+def test_a_product_launches_few_of_its_loops(sizes: tuple[int, int, int]) -> None:
     text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
     (program,) = analyse(text).values()
     target = resolve_target("cpu:avx2")
     stages = Lowering(program, target, tcsym.Options(), {}, ("dense",) * 3, (), {})  # type: ignore[arg-type]
     kernel = stages.mapped(stages.scheduled()).kernel
     given = dict(zip(("M", "K", "N"), sizes))
-    assert len(list(launched(kernel, given))) <= 1
+    assert len(list(launched(kernel, given))) <= 2

@@ -28,13 +28,6 @@ MUTANTS = (
         "identity(x.op, kept.dtype)",
         'identity("add", kept.dtype)',
     ),
-    Mutant(
-        "column-passes-start-at-zero",
-        "passes over blocks of columns start at 0 whatever the operator",
-        "_Blocks.sum_of",
-        "identity(x.op, dtype)",
-        'identity("add", dtype)',
-    ),
     # ---- parts
     Mutant(
         "last-part-dropped",
@@ -60,7 +53,7 @@ MUTANTS = (
     Mutant(
         "last-row-of-part-dropped",
         "of loops that became one, a part leaves out the row that it ends in",
-        "_Collapse._collapsed",
+        "_Collapse._run",
         "floordiv(end - 1, n) + 1",
         "floordiv(end, n)",
     ),

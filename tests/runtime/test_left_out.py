@@ -16,9 +16,11 @@ from tcsym.runtime.background import settle
 from tcsym.runtime.cache import _cache_at
 from tests.entered import python_frames
 
-PRODUCT = "def f(float(M,K) A, float(K,N) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) }"
+PRODUCT = """def f(float(E,B,A,D) X, float(C,E) Y) -> (Z) {
+  Z(a,b,c,d) +=! X(e,b,a,d) * Y(c,e)
+}"""
 BEFORE = tcsym.Options(mapping="old")  # plans that leave sizes to another kernel
-SHORT, LONG = (20, 30, 40), (20, 30, 1100)
+MANY, FEW = (8, 16, 24, 40, 32), (64, 64, 64, 2, 64)  # columns d: few change places with c
 Arrays = tuple[np.ndarray, np.ndarray]
 
 
@@ -32,15 +34,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settle()
 
 
-def arrays(m: int, n: int, k: int) -> Arrays:
-    rng = np.random.default_rng(m + n + k)
-    return rng.integers(-2, 3, (m, k)).astype("f4"), rng.integers(-2, 3, (k, n)).astype("f4")
+def arrays(e: int, b: int, a: int, d: int, c: int) -> Arrays:
+    rng = np.random.default_rng(e + b + a + d + c)
+    return tuple(rng.integers(-2, 3, s).astype("f4") for s in ((e, b, a, d), (c, e)))  # type: ignore[return-value]
 
 
-def check(kernel: tcsym.Kernel, *sizes: tuple[int, int, int]) -> None:
+def product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.einsum("ebad,ce->abcd", x, y, optimize=True)
+
+
+def check(kernel: tcsym.Kernel, *sizes: tuple[int, ...]) -> None:
     for each in sizes:
-        a, b = arrays(*each)
-        np.testing.assert_array_equal(kernel(a, b), a @ b)
+        x, y = arrays(*each)
+        np.testing.assert_array_equal(kernel(x, y), product(x, y))
 
 
 def defined(strategy: str = "symbolic") -> tcsym.Kernel:
@@ -51,98 +57,100 @@ def made(kernel: tcsym.Kernel) -> int:
     return kernel.stats.compilations + kernel.stats.cache_hits
 
 
-def has_blocks(kernel: tcsym.Kernel) -> list[bool]:
+def has_all(kernel: tcsym.Kernel) -> list[bool]:
     variants = kernel.stats.variants
-    return [any("long sums in blocks" in note for note in v.notes) for v in variants]
+    return [any("contraction, columns c" in note for note in v.notes) for v in variants]
 
 
-def is_entered(kernel: tcsym.Kernel, sizes: tuple[int, int, int]) -> bool:
-    a, b = arrays(*sizes)
-    return not python_frames(lambda: kernel(a, b))
+def is_entered(kernel: tcsym.Kernel, sizes: tuple[int, ...]) -> bool:
+    x, y = arrays(*sizes)
+    return not python_frames(lambda: kernel(x, y))
 
 
-def test_code_of_long_sums_is_made_when_they_come() -> None:
+def test_code_of_few_columns_is_made_when_they_come() -> None:
     kernel = defined()
-    check(kernel, SHORT, (20, 14, 5000), (300, 30, 1100))
-    assert has_blocks(kernel) == [False]
-    check(kernel, LONG)
-    assert has_blocks(kernel) == [False, True]
-    check(kernel, (50, 60, 2100), SHORT, (70, 65, 4500))
+    check(kernel, MANY, (8, 16, 24, 2, 3))
+    assert has_all(kernel) == [False]
+    check(kernel, FEW)
+    assert has_all(kernel) == [False, True]
+    check(kernel, (50, 60, 40, 3, 64), MANY)
     assert made(kernel) == 2
 
 
-def test_a_first_call_with_a_long_sum_makes_one_variant() -> None:
+def test_a_first_call_with_few_columns_makes_one_variant() -> None:
     kernel = defined()
-    check(kernel, LONG, SHORT)
-    assert has_blocks(kernel) == [True]
+    check(kernel, FEW, MANY)
+    assert has_all(kernel) == [True]
 
 
 def test_native_calls_come_back_once() -> None:
     kernel = defined()
-    check(kernel, SHORT)
-    assert is_entered(kernel, SHORT)
-    assert not is_entered(kernel, LONG)
+    check(kernel, MANY)
+    assert is_entered(kernel, MANY)
+    assert not is_entered(kernel, FEW)
     settle()
-    assert is_entered(kernel, LONG) and is_entered(kernel, SHORT)
-    check(kernel, LONG, SHORT)
+    assert is_entered(kernel, FEW) and is_entered(kernel, MANY)
+    check(kernel, FEW, MANY)
     assert sum(kernel.stats.dispatch.values()) == 7
 
 
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_other_layouts_have_their_own(layout: str) -> None:
+@pytest.mark.parametrize("side", ["x", "y"])
+def test_other_layouts_have_their_own(side: str) -> None:
     kernel = defined()
-    for sizes in (SHORT, LONG, SHORT):
-        a, b = arrays(*sizes)
-        wide = np.zeros((a.shape[0], 2 * a.shape[1]), a.dtype)
-        wide[:, : a.shape[1]] = a
-        given = wide[:, : a.shape[1]] if layout == "rows" else np.asfortranarray(a)
-        np.testing.assert_array_equal(kernel(given, b), a @ b)
-    assert has_blocks(kernel) == [False, True]
+    for sizes in (MANY, FEW, MANY):
+        x, y = arrays(*sizes)
+        given = {"x": x, "y": y}
+        a = given[side]
+        wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
+        wide[..., : a.shape[-1]] = a
+        given[side] = wide[..., : a.shape[-1]]
+        np.testing.assert_array_equal(kernel(given["x"], given["y"]), product(x, y))
+    assert has_all(kernel) == [False, True]
 
 
 def test_given_memory_and_declared_sizes() -> None:
-    a, b = arrays(*LONG)
-    out = np.full((20, 30), np.nan, "f4")
+    x, y = arrays(*FEW)
+    out = np.full((64, 64, 64, 2), np.nan, "f4")
     kernel = defined()
-    check(kernel, SHORT)
-    assert kernel(a, b, out=out) is out
-    np.testing.assert_array_equal(out, a @ b)
-    short = tcsym.define(
-        PRODUCT, strategy="symbolic", sizes={"K": tcsym.Dim(1, 1000)}, options=BEFORE
+    check(kernel, MANY)
+    assert kernel(x, y, out=out) is out
+    np.testing.assert_array_equal(out, product(x, y))
+    many = tcsym.define(
+        PRODUCT, strategy="symbolic", sizes={"D": tcsym.Dim(32, 1000)}, options=BEFORE
     ).f
-    check(short.precompile(), SHORT)
-    assert has_blocks(short) == [False]
+    check(many.precompile(), MANY)
+    assert has_all(many) == [False]
 
 
 def test_whoever_compiles_ahead_has_all() -> None:
     kernel = defined().precompile()
-    check(kernel, SHORT, LONG)
-    assert has_blocks(kernel) == [True] and made(kernel) == 1
+    check(kernel, MANY, FEW)
+    assert has_all(kernel) == [True] and made(kernel) == 1
     other = tcsym.define(PRODUCT.replace("f(", "g("), strategy="symbolic", options=BEFORE).g
-    check(other, SHORT)
-    other.compile((20, 1100), (1100, 30))
+    check(other, MANY)
+    other.compile((64, 64, 64, 2), (64, 64))
     count = made(other)
-    check(other, LONG)
+    check(other, FEW)
     assert made(other) == count
 
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("strategy", ["symbolic", "auto", "specialize", "bucket", "pad"])
 def test_every_strategy(strategy: str) -> None:
-    ranges = {"M": tcsym.Dim(1, 64), "N": tcsym.Dim(1, 64), "K": tcsym.Dim(1, 4096)}
+    ranges = {name: tcsym.Dim(1, 64) for name in "EBADC"}
     declared = ranges if strategy in ("bucket", "pad") else {}
     kernel = tcsym.define(PRODUCT, strategy=strategy, sizes=declared, options=BEFORE).f
     for _ in range(3):
-        check(kernel, SHORT, LONG, (33, 17, 3000), (20, 30, 1023))
+        check(kernel, MANY, FEW, (9, 3, 5, 7, 11))
         settle()
 
 
 LATER = f"""
 import sys, numpy as np, tcsym
 kernel = tcsym.define({PRODUCT!r}, strategy=sys.argv[1], options=tcsym.Options(mapping="old"))
-for m, n, k in eval(sys.argv[2]):
-    a, b = np.ones((m, k), "f4"), np.ones((k, n), "f4")
-    assert (kernel(a, b) == k).all()
+for e, b, a, d, c in eval(sys.argv[2]):
+    x, y = np.ones((e, b, a, d), "f4"), np.ones((c, e), "f4")
+    assert (kernel(x, y) == e).all()
 print("tcsym.kernel.serving" in sys.modules, "tcsym.schedule.map_cpu" in sys.modules)
 """
 
@@ -150,14 +158,14 @@ print("tcsym.kernel.serving" in sys.modules, "tcsym.schedule.map_cpu" in sys.mod
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("strategy", ["symbolic", "auto"])
 def test_later_processes_find_both(strategy: str) -> None:
-    def told(*sizes: tuple[int, int, int]) -> list[str]:
+    def told(*sizes: tuple[int, ...]) -> list[str]:
         command = [sys.executable, "-c", LATER, strategy, repr(sizes)]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
-    assert told(SHORT)[1] == "True"
-    assert told(SHORT)[1] == "False"
-    assert told(LONG, SHORT)[1] == "True"
-    assert told(LONG, SHORT)[1] == "False"
+    assert told(MANY)[1] == "True"
+    assert told(MANY)[1] == "False"
+    assert told(FEW, MANY)[1] == "True"
+    assert told(FEW, MANY)[1] == "False"
 
 
 ONE_TERM = {
@@ -190,7 +198,7 @@ def test_sums_of_one_term(name: str, after: str) -> None:
         np.testing.assert_allclose(kernel(*given), kernel.reference(*given), 1e-5, 1e-5)
 
 
-def test_several_results_are_left_as_a_whole() -> None:
+def test_several_results_of_short_and_long_sums() -> None:
     kernel = tcsym.define(
         """def g(float(M,K) A, float(K,N) B) -> (R, C, D) {
         R(i) +=! A(i,k)
@@ -198,8 +206,9 @@ def test_several_results_are_left_as_a_whole() -> None:
         D(i,j) = fmax(C(i,j) + R(i), 0) }""",
         strategy="symbolic",
     ).g
-    for sizes in (SHORT, LONG, SHORT, (300, 20, 5000)):
-        a, b = arrays(*sizes)
+    rng = np.random.default_rng(0)
+    for m, n, k in ((20, 30, 40), (20, 30, 1100), (20, 30, 40), (300, 20, 5000)):
+        a, b = (rng.integers(-2, 3, s).astype("f4") for s in ((m, k), (k, n)))
         r, c, d = kernel(a, b)
         np.testing.assert_array_equal(r, a.sum(1))
         np.testing.assert_array_equal(c, a @ b)

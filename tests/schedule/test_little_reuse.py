@@ -49,10 +49,3 @@ def test_few_rows_are_copied_along_the_sum_of_columns_that_panels_would_gather(t
         x = rng.standard_normal((a, e, b, f), np.float32)
         y = rng.standard_normal((d, f, c, e), np.float32)
         np.testing.assert_allclose(kernel(x, y), np.einsum("aebf,dfce->abcd", x, y), atol=1e-4)
-
-
-def test_heads_between_rows_and_columns_are_no_columns() -> None:
-    """Z(b,q,h,k) runs on from one h to the next, but each has rows of its own."""
-    kernel = tcsym.define(text_of("bqhk-bqhd-bkhd"), target="cpu:avx512", strategy="symbolic").f
-    choice = next(x for x in kernel.explain("mapped").splitlines() if x.startswith("if "))
-    assert "((K + 31)/32)" in choice and "((H*K + 31)/32)" not in choice

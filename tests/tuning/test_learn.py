@@ -31,7 +31,7 @@ from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import Between, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.smooth import predicted
-from tcsym.tuning.space import AXES, Space, space_of
+from tcsym.tuning.space import AXES, Space, space_of, value_of
 from tcsym.tuning.survey import AT_ONCE, LEAST, SETTLED, survey, worth_having
 from tcsym.tuning.timing import Ratio, compare, compare_all, estimate
 from tcsym.tuning.tree import (
@@ -374,7 +374,7 @@ def test_the_space_has_axes_that_change_code_only() -> None:
     columns = space_of(analyse(text)["f"], target, Options(), 1)
     assert "strip_vectors" in dict(columns.axes)
     assert not {"register_rows", "pack", "min_work_per_thread"} & set(dict(columns.axes))
-    assert all(values[0] == getattr(Options(), name) for name, values in matmul.axes)
+    assert all(values[0] == value_of(Options(), name) for name, values in matmul.axes)
 
 
 def test_every_value_of_an_axis_is_legal() -> None:

@@ -807,17 +807,6 @@ def test_code_that_was_measured_serves_calls(database: Database) -> None:
     assert (again(ones, ones) == 8).all() and again.stats.compilations == 0
 
 
-def test_code_that_was_tuned_for_short_sums_serves_no_others(database: Database) -> None:
-    """It leaves them out. Code for them is made when they come, in this process or a later one."""
-    tuned = tc.define(MM, target="cpu:novector").mm
-    report = tuned.tune([{"M": 20, "N": 30, "K": 40}], candidates=2, progress=False)
-    assert report.code[DEFAULT].leaves_out
-    for kernel in (tuned, tc.define(MM, target="cpu:novector").mm.precompile()):
-        for k in (40, 1100, 9000):
-            out = kernel(np.ones((20, k), np.float32), np.ones((k, 30), np.float32))
-            assert (out == k).all()
-
-
 def test_too_little_time_is_told_with_how_much_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only jobs take time, a second each."""
 
