@@ -75,7 +75,7 @@ def test_lines_for_other_sizes_are_closed(stage: str, explanations: dict[str, Ex
 
 def test_lines_for_other_sizes_are_those_of_the_plan_that_does_not_serve() -> None:
     mlp = tcsym.define(MLP)
-    few, many = mlp.explain("plan", B=1, K=784, N=512), mlp.explain("plan", **SIZES)
+    few, many = (mlp.explain("plan", B=b, K=784, N=512) for b in (1, 2000))
     assert few.idle != many.idle
     assert not mlp.explain("plan").idle and not mlp.explain("mapped").idle
     lines = many.split("\n")
