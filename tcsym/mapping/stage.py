@@ -381,13 +381,14 @@ class _Copy(Struct, frozen=True):
         whole, together = _together(self.source, lane)
         if whole == TRUE or lane.kind != "vector":
             return self._around(copied(self.source), self.dims)
-        moves = condition_variables(whole)
-        outer = [x for x in self.dims if x.variable in moves]
-        inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
-        vector = replace(lane, order="parallel", mask=None, body=copied(together))
         if lane.mask is not None:
             whole = all_of((whole, ge(lane.mask, lane.upper)))
-        apart = rows_apart(self.source, lane)
+        apart, ends = rows_apart(self.source, lane), lane.mask or ZERO
+        moves = condition_variables(whole) | ends.variables()
+        moves |= apart.first.variables() if apart is not None else frozenset()
+        outer = [x for x in self.dims[:-1] if x.variable in moves]
+        inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
+        vector = replace(lane, order="parallel", mask=None, body=copied(together))
         if apart is None:
             single = replace(lane, order="parallel", body=copied(self.source))
             other = self._around(single, inner)

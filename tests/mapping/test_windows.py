@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tests.mapping.proposals import proposed
 
 CONV = tcsym.library.source("conv2d").replace("def conv2d", "def f")
@@ -147,3 +149,18 @@ def test_rows_of_merged_images(target: str) -> None:
     assert filled  # no lane is found by a division
     assert not any(re.search(r"\([^()]*d\.lane\.\d[^()]*\)", x) for x in filled)
     assert_right(f, VOLUME, random.Random(0), 10)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_rows_of_known_images_start_at_vectors(target: str) -> None:
+    """So which row lanes are in does not move with the vector, but where they end does."""
+    if not runs_here(resolve_target(target)):
+        pytest.skip(f"{target} does not run here")
+    text = """def f(float(N,C,H,W) X, float(M,C,KH,KW) F, size S) -> (Y) {
+      Y(n,m,h,w) +=! X(n,c,S*h+kh,S*w+kw) * F(m,c,kh,kw)
+    }"""
+    sizes = {"N": 2, "C": 3, "M": 5, "KH": 1, "KW": 1, "H": 7, "W": 30, "S": 4}
+    options = tcsym.Options(bind="before")
+    f = tcsym.define(text, sizes=sizes, options=options, strategy="symbolic", target=target).f
+    x, w = np.arange(1260, dtype="f4").reshape(2, 3, 7, 30) % 7, np.ones((5, 3, 1, 1), "f4")
+    np.testing.assert_array_equal(f(x, w), f.reference(x, w))
