@@ -129,7 +129,8 @@ def plan_name(found: DeviceNest, number: int) -> str:
 def predicted(kind: str, layout: str, sizes: Sizes, plan: str = "") -> float:
     """Seconds of a call, by the model."""
     found = space(kind, layout)
-    options = with_values(Options(), {axis(0): plan}) if plan else Options()
+    (loop,) = found.nests
+    options = with_values(Options(), {axis(loop): plan}) if plan else Options()
     values = tuple(dict(zip("MKN", sizes, strict=True))[x] for x in found.program.sizes)
     (cost,) = found.costs(options, values)
     assert cost is not None
