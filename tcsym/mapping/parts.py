@@ -4,15 +4,18 @@ itself, of operands that stay near, and work for a thread; what they come to is 
 
 from __future__ import annotations
 
-import re
-from functools import partial
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import maximum
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.nest import Nest
+from tcsym.mapping.plan import Combine, Directive, Merge, Order, Split, Stage, plan_text
 from tcsym.mapping.proposal import formula_text
+from tcsym.mapping.text import parse
 
 TERMS = 512  # of a part at least: beside these, loading and storing what it comes to is nothing
 
@@ -31,19 +34,32 @@ def in_parts(nest: Nest, c: Contraction, text: str, lanes: int) -> str | None:
     if terms.variables() - nest.sizes:
         return None
     inside = {**{v: f"{v}.parts" for v in names}, k: f"{k}.row"}
-    of_part = re.sub(r"[^\s;]+", partial(_renamed, inside), text)
+    of_part = [_renamed(d, inside) for d in parse(text)]
+    at = next(n for n, d in enumerate(of_part) if isinstance(d, Order))
+    of_part[at] = Order((f"{k}.part", *of_part[at].axes))  # type: ignore[union-attr]
     outer = " ".join(v for v in names if v != columns)
     return f"""
         split {k} part row:{formula_text(terms)}
         combine {k}.part at {names[0]}
-        {of_part.replace("order ", f"order {k}.part ", 1)}
+        {plan_text(tuple(of_part))}
         split {columns} tile lane:{lanes}
         order {outer} {columns}.tile"""
 
 
-def _renamed(names: dict[str, str], word: re.Match[str]) -> str:
-    """The loop of that name, or a part of it, where it is called otherwise."""
-    w = word[0]
-    found = [v for v in names if w == v or w.startswith(f"{v}.")]
-    v = max(found, key=len, default="")
-    return names[v] + w[len(v) :] if v else w
+def _renamed(d: Directive, names: Mapping[str, str]) -> Directive:
+    """The directive of the loops of a part, whose parts are called as theirs."""
+
+    def one(w: str) -> str:
+        found = [v for v in names if w == v or w.startswith(f"{v}.")]
+        v = max(found, key=len, default="")
+        return names[v] + w[len(v) :] if v else w
+
+    match d:
+        case Split():
+            return replace(d, axis=one(d.axis))
+        case Order() | Merge():
+            return replace(d, axes=tuple(map(one, d.axes)))
+        case Combine():
+            return Combine(one(d.axis), d.at and one(d.at))
+        case Stage():
+            return replace(d, at=d.at and one(d.at), order=tuple(map(one, d.order)))

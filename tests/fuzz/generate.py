@@ -7,6 +7,7 @@ Programs cover all statement forms, element types and operators; sizes and layou
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -41,6 +42,7 @@ from tests.fuzz.model import (
 from tests.fuzz.writer import Writer
 
 MOST_POINTS = 200_000
+MOST_DRAWS = 100_000  # of sizes
 SETS = 4  # of sizes; a call costs little beside the code for it
 SIZES = ("N", "M", "K", "B")
 DTYPES = [DType.FLOAT32] * 8 + [DType.FLOAT64] * 3 + list(DType)
@@ -122,17 +124,35 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     case = Case(*parts, expected=expected, points=tuple(w.points), given=tuple(w.given))
     case = replace(case, forms=tuple(made_of), may_fail=w.may_fail)
     models = {t.name: t for t in w.made}
-    return updates.with_updates(case, models, rng) if w.chance(0.25) else case
+    case = updates.with_updates(case, models, rng) if w.chance(0.25) else case
+    return _with_words(case, rng) if rng.random() < 0.1 else case
+
+
+WORDS = (
+    *("split", "order", "merge", "combine", "stage", "at", "once", "turned"),
+    *("tile", "reg", "lane", "part", "row", "parts", "panel"),
+)
+
+
+def _with_words(case: Case, rng: random.Random) -> Case:
+    """Indices that are called as what texts of plans are made of."""
+    names = dict(zip("ijk", rng.sample(WORDS, 3)))
+
+    def one(text: str) -> str:
+        return re.sub(r"\b[ijk]\b", lambda x: names[x[0]], text)
+
+    return replace(case, helpers=tuple(map(one, case.helpers)), items=tuple(map(one, case.items)))
 
 
 def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
     """Drawn again while a statement has too many points, as one of four loops over a long size."""
-    while True:
+    for _ in range(MOST_DRAWS):
         sizes = random_sizes([n for n in names if n not in w.given], w.rng)
         sizes |= {n: w.rng.choice(given.VALUES) for n in w.given}
         sizes |= {n: far.value(w) for n in w.far}
         if most_points(w.points, sizes) <= MOST_POINTS:
             return sizes
+    raise AssertionError(f"no sizes give all statements few points: {w.items}")
 
 
 def _inputs(w: Writer) -> tuple[Input, ...]:

@@ -75,11 +75,12 @@ def run_each(source: str, name: str, target: str) -> int:
 
 def some_sizes(program: Program, rng: random.Random) -> Iterator[dict[str, int]]:
     """With room for windows."""
-    while True:
+    for _ in range(10_000):
         sizes = {n: rng.choice(SIZES) for n in program.sizes}
         shapes = (t.shape for t in (*program.inputs, *program.outputs))
         if all(evaluate(e, sizes) > 0 for shape in shapes for e in shape):
             yield sizes
+    raise AssertionError(f"{program.name} has no room at sizes of {SIZES}")
 
 
 def compare(
