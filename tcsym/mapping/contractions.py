@@ -7,15 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tcsym.index.expr import (
-    ONE,
-    TRUE,
-    Index,
-    ceildiv,
-    floordiv,
-    index,
-    maximum,
-)
+from tcsym.index.expr import ONE, TRUE, Index, ceildiv, floordiv, index, maximum
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.lanes import Lanes
@@ -23,10 +15,9 @@ from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
 from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal, formula_text
+from tcsym.mapping.proposal import FEW, Proposal, formula_text
 from tcsym.target.machine import Machine
 
-FEW = 4  # rows or columns that are no tile
 DOTS = 3  # rows and columns at once, whose sums wait for no addition before them
 
 

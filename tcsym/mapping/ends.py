@@ -34,17 +34,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    allocated,
-    block,
-)
+from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, allocated, block
 from tcsym.ir.traverse import (
     allocated_in,
     loads,

@@ -15,8 +15,8 @@ from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.nest import Access, Nest, runs_on
+from tcsym.mapping.proposal import FEW
 
-FEW = 4  # rows or columns in registers
 LINE = 16  # lanes that make good use of lines of caches
 PANEL = 64  # elements of a row of the result that are turned at a time
 

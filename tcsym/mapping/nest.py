@@ -14,16 +14,7 @@ from tcsym.index.expr import ONE, Index, condition_variables, index
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Loop,
-    Node,
-    Store,
-    Update,
-)
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, map_node, substitute_node, walk
 from tcsym.mapping.plan import Refused
 

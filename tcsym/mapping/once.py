@@ -15,11 +15,7 @@ from tcsym.ir.loops import Allocate, Block, Kernel, Loop, Node, block
 from tcsym.ir.traverse import walk
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.tree import accessed, variables_of
-from tcsym.schedule.analysis.loops import (
-    conditions_around,
-    loops_around,
-    outermost_loop,
-)
+from tcsym.schedule.analysis.loops import conditions_around, loops_around, outermost_loop
 
 
 class Copies(Struct, frozen=True):

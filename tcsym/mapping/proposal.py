@@ -8,6 +8,7 @@ from tcsym.index.values import substitute
 from tcsym.mapping.nest import Nest
 from tcsym.target.machine import Machine
 
+FEW = 4  # rows or columns in registers, that are no tile
 Proposal = tuple[str, Condition, str]
 
 

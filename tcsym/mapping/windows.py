@@ -19,11 +19,11 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads, subvalues
 from tcsym.mapping.contraction import Contraction, Sum
-from tcsym.mapping.contractions import FEW, Contractions
+from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
 from tcsym.mapping.pack import steps_at_once
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal
+from tcsym.mapping.proposal import FEW, Proposal
 from tcsym.mapping.rows import is_window
 from tcsym.target.machine import Machine
 

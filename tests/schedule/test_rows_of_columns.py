@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over rows of many columns: in blocks of columns, and parts of the rows."""
+"""Sums over rows of many columns, of few rows and of many, gathered ones too."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefetches, and stores that bypass the caches."""
+"""Stores that bypass the caches."""

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the copy of an operand (`stage`) is filled, or read into a result: in vectors along memory,
+by blocks that are turned in registers, row by row where lanes are in several rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Atom,
+    Condition,
+    FloorDiv,
+    Index,
+    Mod,
+    all_of,
+    ceildiv,
+    condition_variables,
+    floordiv,
+    ge,
+    index,
+    minimum,
+    mod,
+    var,
+)
+from tcsym.index.linear import linear_coefficient
+from tcsym.index.values import map_atoms, substitute
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Branch, Loop, Node, Store, TransposeBlock, Value, value_dtype
+from tcsym.ir.packed import elements_of
+from tcsym.ir.traverse import substitute_node
+from tcsym.mapping.nest import stride
+from tcsym.mapping.plan import Refused, Stage
+from tcsym.mapping.rows_apart import rows_apart
+from tcsym.mapping.tree import Mapping_
+
+Places = tuple[Index, ...]
+
+
+class Copy(Struct, frozen=True):
+    """source: the operand's place in the loops `dims`, which are the dimensions of the copy."""
+
+    m: Mapping_
+    d: Stage
+    source: Places
+    dims: tuple[Loop, ...]
+    name: str
+    value: Value | None
+
+    @property
+    def places(self) -> Places:
+        return tuple(var(x.variable) - x.lower for x in self.dims)
+
+    def filled(self) -> Node:
+        """Beyond the ends of the operand are zeros: what a masked load has there."""
+        if self.d.as_ == "turned":
+            return self._turned(into_copy=True)
+        dtype, places = self.m.buffers[self.d.operand].dtype, self.places
+        if self.value is not None:
+            return self._around(Store(self.name, places, self.value, self.name), self.dims)
+
+        def copied(source: Places) -> Node:
+            return Store(self.name, places, Read(self.d.operand, source, dtype), self.name)
+
+        lane = self.dims[-1]
+        whole, together = _together(self.source, lane)
+        if whole == TRUE or lane.kind != "vector":
+            return self._around(copied(self.source), self.dims)
+        if lane.mask is not None:
+            whole = all_of((whole, ge(lane.mask, lane.upper)))
+        apart, ends = rows_apart(self.source, lane), lane.mask or ZERO
+        moves = condition_variables(whole) | ends.variables()
+        moves |= apart.first.variables() if apart is not None else frozenset()
+        outer = [x for x in self.dims[:-1] if x.variable in moves]
+        inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
+        vector = replace(lane, order="parallel", mask=None, body=copied(together))
+        if apart is None:
+            single = replace(lane, order="parallel", body=copied(self.source))
+            other = self._around(single, inner)
+        else:
+            held = Read(self.name, places, dtype)
+            around: Callable[[Node], Node] = lambda x: self._around(x, inner)  # noqa: E731
+            one_by_one = apart.is_scattered and not self.m.machine.has_masks
+            other = (
+                apart.elements(copied, around) if one_by_one else apart.filled(held, copied, around)
+            )
+        return _in_order(outer, Branch(whole, self._around(vector, inner), other))
+
+    def out(self) -> Node:
+        if self.d.as_ == "turned":
+            return self._turned(into_copy=False)
+        read = Read(self.name, self.places, self.m.buffers[self.d.operand].dtype)
+        return self._around(Store(self.d.operand, self.source, read, self.d.operand), self.dims)
+
+    def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
+        """Loops as the operand lies in memory, points inside; ragged rows are counted."""
+        far = dims[-1].kind == "vector" and self._moves_far(dims[-1])
+        moved = [self._as_lanes(x) for x in dims]
+        loops = [x for x in moved if _is_loop(x) or (far and x.kind == "unrolled")]
+        serial = [x if x.kind == "serial" else _counted(x) for x in loops]
+        points = [x for x in moved if x not in loops]
+        for x in sorted(points, key=lambda x: x.kind != "vector"):
+            store = replace(x, order="parallel", body=store)
+        loops = sorted(serial, key=self._dimension)
+        if self.lanes > 1:
+            store, last = self._in_vectors(store, loops[-1])
+            loops[-1] = last
+        return _in_order(loops, store)
+
+    def _moves_far(self, lane: Loop) -> bool:
+        """Lanes lie apart in memory, each in a row of its own."""
+        return stride(self.m.buffers[self.d.operand], self.source, lane.variable) != ONE
+
+    def _as_lanes(self, x: Loop) -> Loop:
+        """Rows that lie along memory in both are a vector, if they are as many as one has lanes."""
+        n, b = x.upper.as_int() or 0, self.m.buffers[self.d.operand]
+        if x != self.dims[-1] or x.kind != "unrolled" or n < 2 or n & (n - 1):
+            return x
+        along = stride(b, self.source, x.variable) == ONE
+        alone = not any(y.kind == "vector" for y in self.dims)
+        return replace(x, kind="vector") if along and alone else x
+
+    @property
+    def lanes(self) -> int:
+        """Of vectors along memory, which both lie along; 1 if the copy's loops have lanes."""
+        b, x = self.m.buffers[self.d.operand], self.dims[-1]
+        dtype = b.dtype if self.value is None else value_dtype(self.value)
+        along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
+        if not along or any(y.kind == "vector" for y in self.dims):
+            return 1
+        fits = stride(b, self.source, x.variable) == index(elements_of(self.value))
+        return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
+
+    def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:
+        blocks, lane, n = f"{x.variable}.block", f"{x.variable}.lane", self.lanes
+        at = x.lower + var(blocks) * n + var(lane)
+        left = extent(x) - var(blocks) * n
+        body = substitute_node(store, {x.variable: at})
+        body = Loop(lane, ZERO, index(n), body, "vector", "parallel", left)
+        return body, Loop(blocks, ZERO, ceildiv(extent(x), n), body, "serial", "parallel")
+
+    def _dimension(self, x: Loop) -> int:
+        return next((d for d, s in enumerate(self.source) if x.variable in s.variables()), -1)
+
+    def block(self) -> tuple[int, int]:
+        """The copy's dimension that lies along memory in the operand, and the side of a block."""
+        b, name = self.m.buffers[self.d.operand], self.d.operand
+        along = [k for k, x in enumerate(self.dims) if stride(b, self.source, x.variable) == ONE]
+        lane = self.dims[-1]
+        if lane.kind != "vector" or len(along) != 1 or self.dims[along[0]].kind != "serial":
+            raise Refused(f"{name} has no loop along memory that its copy could be turned from")
+        steps = [linear_coefficient(s, lane.variable) for s in self.source]
+        rows = [d for d, s in enumerate(self.source) if lane.variable in s.variables()]
+        if len(rows) != 1 or rows[0] == len(steps) - 1 or steps[rows[0]] != ONE:
+            raise Refused(f"lanes of {name} are no rows of a block")
+        inner = linear_coefficient(self.source[-1], self.dims[along[0]].variable)
+        if inner != ONE or b.element_strides()[-1] != ONE or b.dtype.bits not in (32, 64):
+            raise Refused(f"{name} is not used element by element along its last dimension")
+        return along[0], lane.upper.as_int() or 1
+
+    def _turned(self, into_copy: bool) -> Node:
+        """Blocks that are transposed in registers: lanes of the copy are rows of the operand."""
+        k, size = self.block()
+        x, lane = self.dims[k], self.dims[-1]
+        blocks = f"{x.variable}.block"
+        start = {x.variable: x.lower + var(blocks) * size, lane.variable: ZERO}
+        operand = tuple(substitute(s, start) for s in self.source)
+        copy = (*self.places[:k], var(blocks) * size, *self.places[k + 1 : -1], ZERO)
+        row = self._dimension(lane) - len(operand)
+        left = index(size) if lane.mask is None else lane.mask
+        along = extent(x) - var(blocks) * size
+        names, steps = (self.name, self.d.operand), k - len(self.dims)
+        node: Node = (
+            TransposeBlock(names[0], copy, names[1], operand, left, along, size, row, steps)
+            if into_copy
+            else TransposeBlock(names[1], operand, names[0], copy, along, left, size, steps, row)
+        )
+        others = [y for y in self.dims[:-1] if y is not x]
+        node = _in_order([y for y in others if y.kind != "serial"], node)
+        node = Loop(blocks, ZERO, ceildiv(extent(x), size), node, "serial", "parallel")
+        return _in_order([y for y in others if y.kind == "serial"], node)
+
+
+def _is_loop(x: Loop) -> bool:
+    return x.kind == "serial" or (x.kind == "unrolled" and x.mask is not None)
+
+
+def _counted(x: Loop) -> Loop:
+    upper = x.upper if x.mask is None else minimum(x.upper, x.mask)
+    return replace(x, kind="serial", order="parallel", upper=upper, mask=None)
+
+
+def _together(source: Places, lane: Loop) -> tuple[Condition, Places]:
+    """When all lanes are in one row of loops that are merged (`Merge`), and where they are then."""
+    conditions, v, n = list[Condition](), lane.variable, lane.upper
+
+    def one(a: Atom) -> Index | None:
+        if not isinstance(a, FloorDiv | Mod) or a.dividend.coefficient(v) != 1:
+            return None
+        first = a.dividend - var(v)
+        conditions.append(ge(a.divisor, mod(first, a.divisor) + n))
+        return (
+            floordiv(first, a.divisor)
+            if isinstance(a, FloorDiv)
+            else mod(first, a.divisor) + var(v)
+        )
+
+    places = tuple(map_atoms(s, one) for s in source)
+    return all_of(dict.fromkeys(conditions)), places
+
+
+def _in_order(loops: Sequence[Loop], node: Node) -> Node:
+    for x in reversed(loops):
+        upper = x.upper if x.mask is None else minimum(x.upper, x.mask)
+        node = Loop(x.variable, x.lower, upper, node, "serial", "parallel")
+    return node
