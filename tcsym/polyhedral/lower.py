@@ -220,7 +220,8 @@ def _read_here(
 ) -> list[tuple[str, Expr]]:
     """Scalars to read in front of the loop: as far outside as all that they vary with is known.
 
-    Under a condition of the program only where the range itself is. `renaming` learns their names.
+    Under a condition of the program only where the range itself is, with what checks its ends.
+    `renaming` learns their names.
     """
     found: list[tuple[str, Expr]] = []
     for m in t.members:
@@ -228,10 +229,12 @@ def _read_here(
         values = renaming.setdefault(s.name, {})
         late = s.condition != TRUE
         ends = (t.lower, t.upper)
-        used = frozenset[str]().union(*(e.variables() for e in ends if e is not None))
+        names = {x.name for x in s.given}
+        used = {v for e in ends if e is not None for v in e.variables()} & names
         for g in s.given:
-            inside = (frozenset(s.iterators) | {x.name for x in s.given}) - values.keys()
-            if g.name in values or g.variables() & inside or (late and g.name not in used):
+            inside = (frozenset(s.iterators) | names) - values.keys()
+            is_of_range = bool(({g.name} | g.variables()) & used)
+            if g.name in values or g.variables() & inside or (late and not is_of_range):
                 continue
             values[g.name] = var(f"{s.name}.{g.name}")
             found.append((f"{s.name}.{g.name}", cast(Expr, substitute_value(g.value, values))))

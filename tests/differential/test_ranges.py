@@ -165,3 +165,31 @@ def test_pieces_of_ranges_have_loops_of_their_own() -> None:
         arrays = [rng.integers(-3, 4, shape).astype("f8") for shape in shapes]
         for got, want in zip(kernel(*arrays), kernel.reference(*arrays), strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{}",
+        "for i in N {{ {} }}",
+        "for i in N {{ if i % 2 == 0 {{ {} }} }}",
+        "for i in N {{ if i % 2 == 0 {{ {} }} else {{ T(i) = 1.0 }} }}",
+        "for i in N {{ if i % 2 == 1 {{ T(i) = T(i) + 1.0 }} else {{ {} }} }}",
+    ],
+)
+def test_ends_that_are_read_are_checked_under_conditions(body: str) -> None:
+    """Where the range has points, as the reference does, and nowhere else."""
+    text = f"""def f(float(N) A, int32(N) P) -> (float(N) T) {{
+      T(i) = A(i)
+      {body.format("T(i) += A(k) where k in P(i):N")}
+    }}"""
+    f, a = tcsym.define(text, strategy="symbolic").f, np.arange(4, dtype="f4")
+    for first in ([0, 1, 2, 3], [-1, 1, 2, 3], [0, -1, 2, 3], [4, 9, 4, 7]):
+        p = np.array(first, "i4")
+        try:
+            want = f.reference(a, p)
+        except tcsym.BoundsError:
+            with pytest.raises(tcsym.BoundsError):
+                f(a, p)
+        else:
+            np.testing.assert_array_equal(f(a, p), want)
