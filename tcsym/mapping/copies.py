@@ -160,9 +160,12 @@ class Copy(Struct, frozen=True):
         if len(rows) != 1 or rows[0] == len(steps) - 1 or steps[rows[0]] != ONE:
             raise Refused(f"lanes of {name} are no rows of a block")
         inner = linear_coefficient(self.source[-1], self.dims[along[0]].variable)
-        if inner != ONE or b.element_strides()[-1] != ONE or b.dtype.bits not in (32, 64):
+        if inner != ONE or b.element_strides()[-1] != ONE:
             raise Refused(f"{name} is not used element by element along its last dimension")
-        return along[0], lane.upper.as_int() or 1
+        size = lane.upper.as_int() or 1
+        if b.dtype.bits < 32 and size != self.m.machine.block_lanes(b.dtype.bits):
+            raise Refused(f"{name} has no blocks of {size} in registers")
+        return along[0], size
 
     def _turned(self, into_copy: bool) -> Node:
         """Blocks that are transposed in registers: lanes of the copy are rows of the operand."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import permutations
 
 from msgspec import Struct
 
@@ -27,6 +28,7 @@ from tcsym.target.machine import Machine
 HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
 HELD = 4  # part of the last cache which rows that are copied may fill
+PANEL = 64  # elements of a row that are turned at a time
 PART = 8192  # rows of a column that are work for one thread
 
 
@@ -92,14 +94,13 @@ class _Proposals(Struct, frozen=True, dict=True):
     # ---- maps
 
     def maps(self) -> Iterator[Proposal]:
-        """Vectors along the result; rows of few columns as one, with copies of what is no row."""
+        """Vectors along the result, or along what is read, which is turned into results; rows of
+        few columns as one, with copies of what is no row."""
         v = self._along()
-        for a in (a for s in self.nest.statements for a in s.accesses[1:]):
-            if not self.nest.moves(a, v) and variables_of(a.subscripts) & {*self.nest.names}:
-                raise Refused(f"{a.buffer} moves with rows, which may be short")
         folded = self._folded(v)
         if folded is not None:
             yield folded
+        yield from self._turned(v)
         outer = [x for x in self.nest.names if x != v]
         text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
         if outer and self._has_neighbours(outer[-1]):
@@ -116,15 +117,51 @@ class _Proposals(Struct, frozen=True, dict=True):
         return several and sinks(self.nest.body, frozenset((u,))) is None
 
     def _along(self) -> str:
-        """The loop that moves the results element by element."""
-        results = [s.accesses[0] for s in self.nest.statements]
-        for v in reversed(self.nest.names):
-            if all(self.nest.stride(a, v) == ONE for a in results):
-                apart = self.across(v, self.nest.statements)
-                if apart:
-                    raise Refused(f"{apart[0].buffer} lies across {v}")
-                return v
-        raise Refused(f"no loop moves {results[0].buffer} element by element")
+        """The loop that moves most of the results element by element, then most of the rest."""
+        nest = self.nest
+        results = [s.accesses[0] for s in nest.statements]
+        reads = [a for s in nest.statements for a in s.accesses[1:]]
+        legal = [v for v in reversed(nest.names) if sinks(nest.body, frozenset((v,))) is None]
+        if not legal:
+            raise Refused(f"ranges move with {nest.names[-1]}")
+
+        def near(accesses: list[Access], v: str) -> int:
+            return sum(nest.stride(a, v) == ONE for a in accesses)
+
+        return max(legal, key=lambda v: (near(results, v), near(reads, v)))
+
+    def _turned(self, v: str) -> Iterator[Proposal]:
+        """Another loop than that of what lies across it, in panels whose blocks are transposed; of
+        short rows the results, too."""
+        used = [a for s in self.nest.statements for a in s.accesses]
+        for w, x in permutations((v, *(y for y in reversed(self.nest.names) if y != v)), 2):
+            near = {a.buffer: self._side(a) for a in used if self._lies_along(a, x, w)}
+            if near and sinks(self.nest.body, frozenset((w, x))) is None:
+                n = max(near.values())
+                turned = [b for b, side in near.items() if side == n]
+                yield f"blocks of {x} in lanes of {w}", TRUE, self._blocks(w, x, n, turned)
+
+    def _lies_along(self, a: Access, x: str, w: str) -> bool:
+        """It could be transposed in registers, rows of `x` for each of `w`."""
+        *rows, last = a.subscripts or (ZERO,)
+        moved = [s for s in rows if w in s.variables()]
+        one = len(moved) == 1 and linear_coefficient(moved[0], w) == ONE == self.nest.stride(a, x)
+        return one and linear_coefficient(last, x) == ONE and w not in last.variables()
+
+    def _side(self, a: Access) -> int:
+        return self.machine.block_lanes(self.nest.buffers[a.buffer].dtype.bits)
+
+    def _blocks(self, w: str, x: str, n: int, turned: list[str]) -> str:
+        outer = [y for y in self.nest.names if y not in (w, x)]
+        at = f"at {w}.tile order {x}.tile {w}.lane as turned"
+        return "; ".join(
+            (
+                f"split {x} panel tile:{PANEL}",
+                f"split {w} tile lane:{n}",
+                f"order {' '.join(outer)} {x}.panel {w}.tile {x}.tile",
+                *(f"stage {b} {at}" for b in turned),
+            )
+        )
 
     def _folded(self, v: str) -> Proposal | None:
         nest, names = self.nest, self.nest.names
@@ -221,35 +258,40 @@ class _Proposals(Struct, frozen=True, dict=True):
     def rows(self) -> Iterator[Proposal]:
         """Vectors along each innermost loop, of several rows at once; short rows side by side."""
         nest, row = self.nest, self.row.variable
-        leaves = self._leaves()
-        for v, statements in leaves.items():
-            apart = self.across(v, statements)
-            if apart:
-                raise Refused(f"{apart[0].buffer} lies across {v}")
         if sinks(nest.body, frozenset((row,))) is None:
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
-            text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(leaves, 1)]
+            text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(1)]
             yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
-        yield "single rows", TRUE, "; ".join(self._vectors(leaves, HEIGHT))
+        yield "single rows", TRUE, "; ".join(self._vectors(HEIGHT))
 
-    def _leaves(self) -> dict[str, tuple[Statement, ...]]:
-        """Innermost loops inside of the band, with what is in them."""
+    def _vectors(self, n: int) -> Iterator[str]:
+        """Along each innermost loop, or a parallel one around it that has what it reads in rows."""
+        done = set[str]()
         around = {x.variable for s in self.summed for x in s.around[:-1]}
-        inner = [x.variable for x in self.nest.inner]
-        return {
-            v: tuple(s for s in self.summed if s.around[-1].variable == v)
-            for v in inner
-            if v not in around
-        }
-
-    def _vectors(self, leaves: dict[str, tuple[Statement, ...]], n: int) -> Iterator[str]:
-        loops = {x.variable: x for x in self.nest.inner}
-        for v in leaves:
+        for x in (y for y in self.nest.inner if y.variable not in around):
+            column = self._column(x)
+            if column is not None:
+                if column not in done:
+                    yield f"split {column} tile lane:{self.lanes} end=half; order {column}.tile"
+                done.add(column)
+                continue
             registers = f"reg:{n} " if n > 1 else ""
-            yield f"split {v} tile {registers}lane:{self.lanes} end=peel"
-            if loops[v].order == "reduction":
-                yield f"combine {v}"
+            yield f"split {x.variable} tile {registers}lane:{self.lanes} end=peel"
+            if x.order == "reduction":
+                yield f"combine {x.variable}"
+
+    def _column(self, x: Loop) -> str | None:
+        """The loop inside of the band that has in its lanes what lies across a sum in it."""
+        own = tuple(s for s in self.summed if s.around[-1] is x)
+        if x.order != "reduction" or not self.across(x.variable, own):
+            return None
+        for y in own[0].around[len(self.nest.band) : -1]:
+            inside = tuple(s for s in self.summed if any(z is y for z in s.around))
+            legal = y.order == "parallel" and sinks(y.body, frozenset((y.variable,))) is None
+            if legal and not self.across(y.variable, inside):
+                return y.variable
+        return None
 
     def _in_lanes(self) -> Iterator[Proposal]:
         """A row for each lane: of few elements where they lie, of more that are turned."""
@@ -266,7 +308,9 @@ class _Proposals(Struct, frozen=True, dict=True):
         order = " ".join((*nest.names[:-1], f"{v}.tile"))
         split = f"split {v} tile lane:{self.lanes}; order {order}"
         yield "rows in lanes", TRUE, split
-        if all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
+        inside = [x.variable for x in inner]
+        one = all(sum(nest.moves(moved[b][0], x) for x in inside) == 1 for b in turned)
+        if one and all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
             at = f"at {v}.tile order"
             copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
             yield "turned rows in lanes", self._may_hold(n), "; ".join((split, *copies))

@@ -165,7 +165,12 @@ def _accesses(
         raise Refused(
             f"{d.operand} is not used inside of {at.variable} in all of {' '.join(d.order)}"
         )
-    source, inside = max(whole, key=lambda u: len(variables_of(u[0]) & {*d.order}))
+
+    def fits(u: tuple[Places, tuple[Loop, ...]]) -> tuple[int, bool]:
+        is_turned = d.as_ == "turned" and d.order[-1] not in variables_of(u[0][-1:])
+        return len(variables_of(u[0]) & {*d.order}), is_turned
+
+    source, inside = max(whole, key=fits)
     dims = [x for v in d.order for x in inside if x.variable == v]
     forms = {s: _form(source, dims, s, around) for s, around in uses}
     if None in forms.values() and any(w for b, _, w, _ in accessed(at.body) if b == d.operand):
