@@ -100,39 +100,7 @@ class InnerLeaves(Struct, frozen=True):
 
 LeafPlan = Rows | Terms | Strips | WindowTile | RowBlocks | InnerLeaves
 
-# ---- maps and short rows
-
-
-class Lanes(Struct, frozen=True):
-    """`columns` in the lanes, with the short `rows`, of at most so many elements, inside."""
-
-    columns: str
-    rows: tuple[str, ...]
-    most: int = 0
-
-    def __str__(self) -> str:
-        inside = f", short rows {', '.join(self.rows)} inside" if self.rows else ""
-        return f"columns {self.columns} in lanes{inside}"
-
-
-class Interleave(Struct, frozen=True):
-    """`loop` in the lanes, inside the loops `outer`, on interleaved copies of buffers.
-
-    moved: of each buffer, the dimension that moves with the loop. rows: of a register tile, if any,
-    `height` of them. together: so many sums of a nest inside are made at once.
-    """
-
-    loop: str
-    outer: tuple[str, ...]
-    moved: tuple[tuple[str, int], ...]
-    rows: str | None
-    height: int
-    together: int = 1
-
-    def __str__(self) -> str:
-        copies = ", ".join(b for b, _ in self.moved) or "nothing"
-        tile = "" if self.rows is None else f", tile of {self.height} rows {self.rows}"
-        return f"iterations of {self.loop} in lanes{tile}, interleaves {copies}"
+# ---- windows
 
 
 class SplitWindows(Struct, frozen=True):
@@ -142,14 +110,7 @@ class SplitWindows(Struct, frozen=True):
         return "separable windows, one dimension after the other"
 
 
-class PermuteFactors(Struct, frozen=True):
-    """A map on copies of its operands that lie as the result does."""
-
-    def __str__(self) -> str:
-        return "a map on transposed copies of operands"
-
-
-RowPlan = Lanes | Interleave | SplitWindows | PermuteFactors
+RowPlan = SplitWindows
 
 # ---- contractions
 

@@ -17,7 +17,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.plan import Refusal, Strips, Version, always, renamed
-from tcsym.schedule.version.choose import Proposal, add_versions, choose, schedule_by
+from tcsym.schedule.version.choose import Proposal, choose, schedule_by
 from tcsym.sizes.context import Known
 from tests.schedule import naive
 from tests.schedule.targets import AVX2
@@ -168,14 +168,6 @@ def test_sizes_are_not_left_out_if_the_context_has_no_others() -> None:
     given = [proposal(strips(MANY, 2, is_seldom=True), always(Strips("j", 3)))]
     made = choose(many, "i", setting(), given, mark)
     assert made.left_out == FALSE and cascade(made.body) == [(TRUE, "i", 2)]
-
-
-@pytest.mark.parametrize("when", [MANY, TRUE])
-def test_versions_beside_a_nest_that_stays(when: Condition) -> None:
-    given = [proposal(strips(when, 2, side="before"))]
-    made = add_versions(KERNEL, "i", setting(), given, mark)
-    assert cascade(made.body) == [(when, "i.1", 2), (TRUE, "i", 1)]
-    assert add_versions(KERNEL, "i", setting(), [proposal()], mark) == KERNEL
 
 
 def test_notes_and_refusals_are_kept_in_order() -> None:

@@ -397,11 +397,6 @@ def test_no_branch_and_no_row_mask_in_a_core(name: str) -> None:
     assert all(condition_variables(y.condition) <= unrolled for y in inside)  # decided in code
 
 
-def test_transposition_moves_blocks() -> None:
-    k = map_cpu(naive.transposition(), AVX2, Options()).kernel
-    assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
-
-
 def _edge_versions(k: Kernel) -> list[list[int | None]]:
     """Rows and vectors of reduction loops that run one step at a time."""
     found = [

@@ -7,9 +7,6 @@ streamed store (x86: non-temporal) moves the written bytes only. So the innermos
 that do little else than move data are there twice, streamed and not. Which runs is decided by sizes
 and by the address of the output: vectors must lie at multiples of 16 bytes, and rows must be long,
 because a line that is written in part costs more than it saves.
-
-Blocks that are transposed write whole lines, far apart. Past the caches that is faster already
-where the caches hold most of what is moved. They are there once, and only their stores twice.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from tcsym.index.expr import (
     all_of,
     any_of,
     atom_parts,
-    choose,
     eq,
     factors_of,
     ge,
@@ -54,7 +50,6 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Store,
-    TransposeBlock,
 )
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses
@@ -68,7 +63,6 @@ from tcsym.target.machine import Machine
 LONG_ROW_BYTES = 2048
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
 LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it
-ALL_BUT = 8  # the part of the last cache without which it still is too small for a transposition
 
 
 class _Streams(Struct, frozen=True):
@@ -85,7 +79,6 @@ def stream_stores(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
     cache_bytes = machine.level("l3").bytes
     read = frozenset(a.buffer for a in accesses(kernel.body) if not a.written)
     for nest in _tops(kernel.body):
-        kernel = _stream_blocks(kernel, nest, read, machine)
         for streams in _find_streams(kernel, nest, read, machine.stream_bytes):
             several = minimum(var(THREADS) - 1, 1)
             least = cache_bytes + 1 + several * (cache_bytes // SHARED_CACHE)
@@ -126,34 +119,6 @@ def _marked(x: Node, stores: frozenset[int]) -> Node:
 
 def _phase(buffer: str) -> str:
     return f"{buffer}.phase"
-
-
-# ---- blocks that are transposed
-
-
-def _stream_blocks(kernel: Kernel, nest: Loop, read: frozenset[str], machine: Machine) -> Kernel:
-    """A nest that is one transposition is told when to stream. `read`: buffers."""
-    found = [(x, around) for x, around in walk(nest) if not isinstance(x, Loop)]
-    (move, around), *others = found
-    if others or not isinstance(move, TransposeBlock) or move.target in read:
-        return kernel
-    target, cache_bytes = kernel.buffer(move.target), machine.level("l3").bytes
-    if target.space != "argument" or move.height * target.dtype.bytes != machine.line_bytes:
-        return kernel
-    moving, part = frozenset(x.variable for x in around), move.block * target.dtype.bytes
-    aligned = _is_aligned(target, _place(target, move.target_subscripts), moving, part)
-    apart = target.element_strides()[move.target_column]
-    in_lines = [eq(mod(x, move.height), 0) for x in (var(_phase(target.name)), apart)]
-    least = index(cache_bytes - cache_bytes // ALL_BUT)
-    large = _is_large(kernel, nest, frozenset((target.name,)), least, cache_bytes)
-    condition = in_context(kernel, all_of((large, aligned, *in_lines)))
-    if condition == FALSE:
-        return kernel
-    kernel = kernel.with_buffer(replace(target, phase=_phase(target.name)))
-    streamed = replace(move, streamed=choose(condition, 1, 0))
-    inner = around[-1].variable
-    body = replace_loop(kernel.body, inner, lambda x: replace(x, body=streamed))
-    return replace(kernel, body=body)
 
 
 # ---- which stores

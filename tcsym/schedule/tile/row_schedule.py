@@ -34,13 +34,6 @@ from tcsym.schedule.analysis.vector_legality import (
 )
 from tcsym.schedule.order.interchange import reorder_chain
 from tcsym.schedule.tile.tile_loop import is_multiple
-from tcsym.schedule.tile.transposed_values import transpose_values, transposed_values
-from tcsym.schedule.tile.transposition import (
-    block_points,
-    strided_partner,
-    transpose_in_blocks,
-    transposition_of,
-)
 from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
 from tcsym.schedule.version.versioning import duplicate
 
@@ -67,9 +60,6 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
     best, _, reason = row_choice(kernel, chain, lanes)
     if best is None:
         return kernel, f"scalar: {reason}"
-    blocked = _in_blocks(kernel, chain, best, setting)
-    if blocked is not None:
-        return blocked
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
     unroll = _unroll(body, best, setting.options.row_unroll)
@@ -98,51 +88,6 @@ def _may_overlap(kernel: Kernel, body: Node, variable: str, setting: Setting) ->
     """Elements at a row's end may be made twice, which is cheaper than to mask their stores."""
     cheap = not setting.machine.has_masks and not calls_each(body, variable)
     return cheap and is_repeatable(kernel, body, frozenset((variable,)))
-
-
-def _in_blocks(
-    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, setting: Setting
-) -> tuple[Kernel, str] | None:
-    """A transposition, or strided loads that share cache lines along another loop of the chain."""
-    variables = {x.variable for x in chain}
-    bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in chain))
-    parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
-    if len(chain) < 2 or not parallel or bounds & variables:
-        return None
-    found = transposition_of(kernel, chain)
-    if found is not None:
-        block = setting.machine.block_lanes(kernel.buffer(found.store.buffer).dtype.bits)
-        kernel = transpose_in_blocks(kernel, chain, found, block, setting)
-        return kernel, "transposition in blocks"
-    partner, note = strided_partner(kernel, chain, lanes), ""
-    if partner is None:
-        return None
-    values = transposed_values(kernel, chain, setting)
-    if values is not None:
-        note = "values of blocks transposed before"
-        kernel, new = transpose_values(kernel, chain, values, setting)
-        if not new:
-            return kernel, note
-        note, lanes, partner = f"{note}; or ", new[lanes], new[partner]
-        chain = chain_of(find_loop(kernel.body, new[chain[0].variable]))
-    kernel = _block_and_rest(kernel, chain, lanes, partner, setting)
-    return kernel, f"{note}vectors along {lanes}, blocks of {partner}"
-
-
-def _block_and_rest(
-    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, partner: str, setting: Setting
-) -> Kernel:
-    top, leaf, names = chain[0].variable, chain[-1], setting.names
-    width = setting.lanes(kernel, leaf.body)
-    shape = RowShape(width, 1, can_mask(kernel, leaf.body, setting.machine))
-    kernel, rest = split_rest(kernel, top, lanes, width, names)
-    whole = leaf_chain(find_loop(kernel.body, top), leaf.variable)
-    kernel = block_points(kernel, whole, lanes, partner, width, names)
-    if rest is None:
-        return kernel
-    copy = chain_of(find_loop(kernel.body, rest[0]))
-    kernel = _move_inside(kernel, copy, rest[1])
-    return vectorise_row(kernel, rest[1], rest[1], shape, names)
 
 
 def split_rest(

@@ -30,15 +30,14 @@ from tcsym.schedule.stage.along_sum import along_sum, copy_along_sum
 from tcsym.schedule.stage.packed_steps import pack_steps
 from tcsym.schedule.tile.contraction_schedule import schedule_contraction, tile_shape
 from tcsym.schedule.tile.point_windows import schedule_unit_windows
-from tcsym.schedule.version.apply_rows import apply_rows, schedule_leaf
-from tcsym.schedule.version.choose import add_versions, schedule_by
+from tcsym.schedule.version.apply_rows import schedule_leaf
+from tcsym.schedule.version.choose import schedule_by
 from tcsym.schedule.version.literal_windows import (
     LiteralCopy,
     are_known,
     literal_copy,
     symbolic_windows,
 )
-from tcsym.schedule.version.row_proposals import single_elements
 
 WHOLE_VECTORS = 2  # of overlapping tiles, where columns are too few for the target's tile
 
@@ -139,8 +138,6 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
         if along is not None:
             kernel = copy_along_sum(kernel, nest, along, setting.names)
     kernel, nests = split_maps(kernel, nest, setting.names)
-    if len(nests) > 1:  # the map of sums, beside versions for short rows
-        kernel = add_versions(kernel, nests[-1], setting, [single_elements], apply_rows)
     for x in nests:
         kernel = schedule_leaf(kernel, x, setting)
     return kernel

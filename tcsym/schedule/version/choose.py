@@ -41,19 +41,6 @@ def choose(
     return rest.kernel
 
 
-def add_versions(
-    kernel: Kernel, nest: str, setting: Setting, proposals: Iterable[Proposal[P]], apply: Apply[P]
-) -> Kernel:
-    """The proposals' versions beside the nest, which keeps its name and is not scheduled yet.
-
-    Contract: no version is `instead` of the nest.
-    """
-    rest = _Rest(kernel, nest, setting, apply, stays=True)
-    rest.take_all(proposals)
-    assert rest.nest == nest
-    return rest.kernel
-
-
 def schedule_by(
     plan: P, kernel: Kernel, nest: str, setting: Setting, apply: Apply[P], note: str = ""
 ) -> Kernel:
@@ -76,16 +63,14 @@ def record(
 class _Rest(Struct, Generic[P]):
     """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
 
-    stays: something is left even where a version always holds. wanted: the plan that options ask
-    for (`Options.plan`), until it comes. offered: by the names that plans have there; all there
-    are, if it is_listed.
+    wanted: the plan that options ask for (`Options.plan`), until it comes. offered: by the names
+    that plans have there; all there are, if it is_listed.
     """
 
     kernel: Kernel
     nest: str
     setting: Setting
     apply: Apply[P]
-    stays: bool = False
     taken: list[Taken | Note] = field(default_factory=list)
     loops: Loops = field(default_factory=dict)
     wanted: str = ""
@@ -146,7 +131,7 @@ class _Rest(Struct, Generic[P]):
             self.kernel = replace(self.kernel, left_out=any_of((self.kernel.left_out, when)))
             self.taken.append(Taken(when, renamed(x.plan, self.loops), is_left_out=True))
             return False
-        is_alone = when == TRUE and not (self.stays or x.keeps_rest)
+        is_alone = when == TRUE and not x.keeps_rest
         inside = self.setting.recording()
         if x.note:
             inside.note(self.nest, x.note)

@@ -26,7 +26,7 @@ from tcsym.ir.loops import Kernel
 from tcsym.ir.packed import BFLOAT
 from tcsym.schedule.analysis.assume import in_context, most_in_context
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_at
-from tcsym.schedule.analysis.loops import find_loop, loops_around
+from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import sliding_loops
@@ -57,7 +57,6 @@ from tcsym.schedule.version.contraction_versions import (
     short_pays,
     streams_in_place,
 )
-from tcsym.schedule.version.exchange_sides import shared_pays
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
@@ -75,36 +74,18 @@ def few_columns(
         if short != FALSE:
             yield _exchanged(kernel, nest, other, short, setting)
             return
-    if along is not None:
-        shared: Condition = FALSE
-        if other is not None and (along.operands or has_windows(kernel, nest)):
-            shared = in_context(kernel, shared_pays(kernel, nest, roles, other, setting))
-        if other is not None and shared != FALSE:
-            seldom = _may_leave_out(kernel, nest, setting)
-            yield _exchanged(kernel, nest, other, shared, setting, seldom)
-        elif along.operands:  # else the version without panels is one of products
-            few = products_pay(kernel, nest, roles, along)
-            plan = Products(few_columns=True)
-            yield Version(few, plan, "after", keeps_rest=True, needs=TRUE)
+    if along is not None and along.operands:  # else what has no panels is one of products
+        few = products_pay(kernel, nest, roles, along)
+        yield Version(few, Products(few_columns=True), "after", keeps_rest=True, needs=TRUE)
 
 
 def _exchanged(
-    kernel: Kernel,
-    nest: str,
-    other: Roles,
-    few: Condition,
-    setting: Setting,
-    is_seldom: bool = False,
+    kernel: Kernel, nest: str, other: Roles, few: Condition, setting: Setting
 ) -> Version[Panels | InPlace]:
     """Rows as columns, in place if they can be."""
     lies_well = streams_in_place(kernel, nest, other, setting)
     plan = (_in_place if lies_well else _in_panels)(kernel, nest, other, setting)
-    return Version(few, plan, "after", is_seldom, keeps_rest=True, needs=TRUE)
-
-
-def _may_leave_out(kernel: Kernel, nest: str, setting: Setting) -> bool:
-    """Sizes that few calls have may be left to another kernel: the nest is by itself."""
-    return setting.leaves_out and not loops_around(kernel.body, nest)
+    return Version(few, plan, "after", keeps_rest=True, needs=TRUE)
 
 
 def panels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Panels]]:
