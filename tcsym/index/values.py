@@ -33,14 +33,21 @@ Values = Mapping[str, Index]
 
 
 class _Mapped(Fold[Index, Condition]):
-    """Expressions of expressions, normalised again; `f` may have another for an atom."""
+    """Expressions of expressions, normalised again; `f` may have another for an atom.
+
+    Atoms repeat theirs, by powers of two where loops are merged: each is looked at once.
+    """
 
     def __init__(self, f: Callable[[Atom], Index | None]) -> None:
         self._f = f
+        self._found = dict[Atom, Index]()
 
     def atom(self, atom: Atom) -> Index:
-        found = self._f(atom)
-        return super().atom(atom) if found is None else found
+        known = self._found.get(atom)
+        if known is None:
+            found = self._f(atom)
+            known = self._found[atom] = super().atom(atom) if found is None else found
+        return known
 
     def variable(self, name: str) -> Index:
         return of_atom(name)
@@ -92,11 +99,26 @@ class _Compared(_Mapped):
         return self._of_whole(e)
 
 
+class Substitution(_Mapped):
+    """Expressions with variables replaced, normalised again; of those without them as they are."""
+
+    def __init__(self, values: Values) -> None:
+        super().__init__(lambda atom: values.get(atom) if isinstance(atom, str) else None)
+        self._values = values
+        self._whole = dict[Index, Index]()
+
+    def index(self, e: Index) -> Index:
+        if not e.terms or self._values.keys().isdisjoint(e.variables()):
+            return e
+        known = self._whole.get(e)
+        if known is None:
+            known = self._whole[e] = super().index(e)
+        return known
+
+
 def substitute(e: Index, values: Values) -> Index:
     """`e` with variables replaced, normalised again."""
-    if not e.terms or not any(v in values for v in e.variables()):
-        return e
-    return map_atoms(e, lambda atom: values.get(atom) if isinstance(atom, str) else None)
+    return Substitution(values).index(e)
 
 
 def map_atoms(e: Index, f: Callable[[Atom], Index | None]) -> Index:
@@ -105,7 +127,7 @@ def map_atoms(e: Index, f: Callable[[Atom], Index | None]) -> Index:
 
 
 def condition_substitute(c: Condition, values: Values) -> Condition:
-    return map_condition(c, lambda i: substitute(i, values))
+    return map_condition(c, Substitution(values).index)
 
 
 def map_condition(c: Condition, f: Callable[[Index], Index]) -> Condition:

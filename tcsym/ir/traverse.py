@@ -25,7 +25,7 @@ from tcsym.frontend.program import (
     with_children,
 )
 from tcsym.index.expr import Index, condition_variables
-from tcsym.index.values import Values, map_condition, substitute
+from tcsym.index.values import Substitution, Values, map_condition
 from tcsym.ir.device import BeginCopy, DeviceNode, LoadMatrices, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
@@ -72,7 +72,7 @@ def same(x: Value) -> Value:
 
 
 def substitute_value(v: Value, values: Values) -> Value:
-    return map_value(v, same, lambda i: substitute(i, values))
+    return map_value(v, same, Substitution(values).index)
 
 
 def map_node(
@@ -210,7 +210,7 @@ def _with_loop_parts(
 
 
 def substitute_node(n: Node, values: Values) -> Node:
-    return map_node(n, on_index=lambda i: substitute(i, values)) if values else n
+    return map_node(n, on_index=Substitution(values).index) if values else n
 
 
 def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Loop, ...]]]:
