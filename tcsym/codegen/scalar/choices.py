@@ -11,7 +11,7 @@ table, 2002). Two sizes of one hash would share a choice, which is as right.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function
@@ -51,11 +51,10 @@ def _define(context: Context, costs: StraightLine) -> None:
     module, kernel = context.module, context.kernel
     n = len(costs.constants)
     constants = ", ".join(f"double {_number(x)}" for x in costs.constants)
-    rows = ", ".join(f"[4 x i16] [{', '.join(f'i16 {x}' for x in row)}]" for row in _rows(costs))
     data = {
         "kept": f"global [{1 << _ROWS_BITS} x [2 x i64]] zeroinitializer, align 16",
         "constants": f"constant [{n} x double] [{constants}], align 8",
-        "steps": f"constant [{len(costs.steps)} x [4 x i16]] [{rows}], align 8",
+        "steps": f'constant [{8 * len(costs.steps)} x i8] c"{_rows(costs)}", align 8',
     }
     for name, text in data.items():
         module.declarations[f"{_NAME}.{name}"] = f"@{_NAME}.{name} = internal {text}"
@@ -159,9 +158,10 @@ def _loaded(f: Function, values: str, place: str) -> str:
     return f.result(f"load double, ptr {at}, align 8")
 
 
-def _rows(costs: StraightLine) -> Iterator[tuple[int, ...]]:
-    for operator, *operands in costs.steps:
-        yield operator, *(_place(costs, k) for k in operands)
+def _rows(costs: StraightLine) -> str:
+    """Four numbers of 16 bits a step, as bytes: LLVM reads a text of these in no time."""
+    rows = ((operator, *(_place(costs, k) for k in at)) for operator, *at in costs.steps)
+    return "".join(f"\\{byte:02X}" for row in rows for byte in struct.pack("<4h", *row))
 
 
 def _place(costs: StraightLine, k: int) -> int:
