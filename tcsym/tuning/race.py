@@ -133,7 +133,7 @@ class Race(Struct):
         precision: float = 0.01,
     ) -> None:
         jobs = [self._job(a, rival, sizes, precision) for a in attempts]
-        futures = [_submitted(self.executor, job) for job in jobs]
+        futures = [self._submitted(job) for job in jobs]
         self.wait_for(futures)
         for attempt, future in zip(attempts, futures):
             if self.is_over() and (future.cancelled() or not future.done()):
@@ -143,6 +143,19 @@ class Race(Struct):
             if isinstance(outcome, str):
                 outcome = Outcome("failed", outcome)
             self._record(attempt, rival, outcome)
+
+    def _submitted(self, job: Job) -> Future[Outcome]:
+        """A broken executor takes none: that is the job's failure, too. Nor is there any when time
+        is up: an executor may run what it is given at once."""
+        future: Future[Outcome] = Future()
+        if self.is_over():
+            future.cancel()
+            return future
+        try:
+            return self.executor.submit(evaluate_job, job)
+        except Exception as error:
+            future.set_exception(error)
+            return future
 
     def _job(self, a: Attempt, rival: Attempt, sizes: tuple[Values, ...], precision: float) -> Job:
         known = frozenset(self.twins) if not a.ratios else frozenset[str]()
@@ -177,16 +190,6 @@ def _rungs(sizes: tuple[Values, ...]) -> list[tuple[Values, ...]]:
     order = tuple(dict.fromkeys(spread))
     first, second = math.ceil(n / 4), math.ceil(n / 2)
     return [r for r in (order[:first], order[first:second], order[second:]) if r]
-
-
-def _submitted(executor: Executor, job: Job) -> Future[Outcome]:
-    """A broken executor takes none: that is the job's failure, too."""
-    try:
-        return executor.submit(evaluate_job, job)
-    except Exception as error:
-        failed: Future[Outcome] = Future()
-        failed.set_exception(error)
-        return failed
 
 
 def _is_lost(future: Future[Outcome]) -> bool:
