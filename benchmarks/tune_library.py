@@ -44,7 +44,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Tree, leaf_of, tree_from_json, tree_text, tree_to_json
 from tcsym.tuning.workers import WorkerPool
 
-KEPT_FIELDS = frozenset({"panel_parts", "block_tiles", "parallel_loops", "min_work_per_thread"})
+KEPT_FIELDS = frozenset({"parallel_loops", "min_work_per_thread"})
 MEASURED_SECONDS = 0.04  # at one size; a confirmation takes four times as long
 LEAST_GAIN, WORST = 0.01, 0.10  # logarithms of time: in the mean beyond doubt; lost at any size
 _DOUBT = 1.96  # standard errors

@@ -21,10 +21,8 @@ Binding = Bind | Mapping[str, Bind] | tuple[SizeBind, ...]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
-PackColumns = Literal["auto", "never"]
-PackRows = Literal["auto", "always", "never"]
 Mapped = Literal["", "new", "old"]
-SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
+SCHEMA = 2  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
 class _Named(StructMeta):
@@ -52,19 +50,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
     inner_fusion: that inside of shared loops, by `align`; `same` as outside.
     chains: order of products that are written as several statements: 0 by sizes, 1 as written,
         from 2 on the other orders that the compiler knows for other sizes.
-    register_rows, register_vectors: register tile of a contraction (0: the target's default).
-    reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
-    pack: copy operands of contractions into panels.
-    pack_columns: that for the operands that all rows use again: `auto` where it can be done,
-        `never`. Means nothing without `pack`.
-    pack_rows: that for the operands that all columns use again: `auto` where the elements of a sum
-        lie apart, `always` where it can be done, `never`. Means nothing without `pack`.
-    pack_reuse: packing pays from this many register tiles of rows that use a panel.
-    panel_percent: share of the second cache that the panels of one column block may fill.
-    panel_parts: the columns of a contraction are split into at least this many panels if there are
-        as many tiles; more if the second cache or the threads ask for it.
-    block_tiles: least row tiles in a block, where threads share rows because columns are few.
-    row_block: height, in register tiles, of the blocks of rows that fused nests share.
     plan: how nests are mapped, as directives that say it (docs/plans.md), which `explain("plan")`
         prints. Or by the name of a plan's class in `schedule/plan.py`, which is then taken at all
         sizes for which it can be carried out, whatever is said to be quicker: `Panels`, or
@@ -75,9 +60,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
         OptionError that says why.
     vectorize, parallelize: allow vector loops, threads.
     parallel_loops: nested parallel loops that at most become one loop on threads.
-    row_unroll: vectors in flight in row loops and row reductions.
-    strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
-        default).
     tf32: devices may multiply matrices of float32 rounded to ten bits behind the point, which
         changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
@@ -92,23 +74,10 @@ class Options(Struct, frozen=True, metaclass=_Named):
     fusion: Fusion = "max"
     inner_fusion: InnerFusion = "same"
     chains: int = 0
-    register_rows: int = 0
-    register_vectors: int = 0
-    reduction_unroll: int = 4
-    pack: bool = True
-    pack_columns: PackColumns = "auto"
-    pack_rows: PackRows = "auto"
-    pack_reuse: int = 2
-    panel_percent: int = 50
-    panel_parts: int = 1
-    block_tiles: int = 16
-    row_block: int = 1
     plan: str = ""
     vectorize: bool = True
     parallelize: bool = True
     parallel_loops: int = 3
-    row_unroll: int = 4
-    strip_vectors: int = 0
     tf32: bool = False
     min_work_per_thread: int = 131072
     max_operations: int = 2_000_000
@@ -131,7 +100,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
         return {name: v for name, v in asdict(self).items() if v != _DEFAULTS[name]}
 
     def __str__(self) -> str:
-        """`register_rows=4 pack=False`: what differs from the defaults; stable."""
+        """`fusion=min vectorize=False`: what differs from the defaults; stable."""
         changed = self.changed()
         if self.plan and not self.plan_name:
             words = [w for line in self.plan.splitlines() for w in line.partition("#")[0].split()]
@@ -216,43 +185,15 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
     "fusion": get_args(Fusion),
     "inner_fusion": get_args(InnerFusion),
-    "pack_columns": get_args(PackColumns),
-    "pack_rows": get_args(PackRows),
     "mapping": get_args(Mapped),
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "chains": (0, 8),
-    "register_rows": (0, 32),
-    "register_vectors": (0, 16),
-    "reduction_unroll": (1, 32),
-    "pack_reuse": (0, 1024),
-    "panel_percent": (1, 400),
-    "panel_parts": (1, 4096),
-    "block_tiles": (1, 4096),
-    "row_block": (1, 256),
     "parallel_loops": (1, 3),
-    "row_unroll": (0, 32),
-    "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
     "max_operations": (1, 2**62),
 }
-_SWITCHES = ("pack", "vectorize", "parallelize", "tf32")
-NEST_FIELDS = (
-    "plan",
-    "register_rows",
-    "register_vectors",
-    "reduction_unroll",
-    "pack",
-    "pack_columns",
-    "pack_rows",
-    "pack_reuse",
-    "panel_percent",
-    "panel_parts",
-    "block_tiles",
-    "row_block",
-    "row_unroll",
-    "strip_vectors",
-)
+_SWITCHES = ("vectorize", "parallelize", "tf32")
 
 
 def _require_field(name: str) -> None:

@@ -112,7 +112,7 @@ def parse_all_options(
 
 
 def options_of(text: str) -> Options:
-    """`pack=false,register_rows=4`, as reports print them, or JSON, or a file of JSON."""
+    """`vectorize=false,chains=1`, as reports print them, or JSON, or a file of JSON."""
     from tcsym.options import Options
 
     try:
@@ -136,7 +136,7 @@ def _fields(text: str) -> dict[str, Any]:
         name, equals, value = part.partition("=")
         size = re.fullmatch(r"bind\[(\w+)\]", name)
         if not equals:
-            raise click.BadParameter(f"`{part}` is not NAME=VALUE, as in pack=false")
+            raise click.BadParameter(f"`{part}` is not NAME=VALUE, as in vectorize=false")
         if size is not None:
             fields.setdefault("bind", []).append((size[1], value))
         elif name in fields:
@@ -184,7 +184,7 @@ options_option: Decorator = click.option(
     "--options",
     callback=parse_options,
     metavar="NAME=VALUE,...",
-    help="How to compile: pack=false,register_rows=4, bind[K]=before, JSON or a .json file.",
+    help="How to compile: vectorize=false,chains=1, bind[K]=before, JSON or a .json file.",
 )
 plan_option: Decorator = click.option(
     "--plan",

@@ -68,7 +68,7 @@ def given_settings(
 def checked_options(options: object) -> Options:
     """Errors: OptionError."""
     if not isinstance(options, Options):
-        hint = "write `tcsym.Options(pack=False)`, or `tcsym.Options(**options)` for a dict"
+        hint = "write `tcsym.Options(vectorize=False)`, or `tcsym.Options(**options)` for a dict"
         raise OptionError(
             f"`options` is {type(options).__name__}, expected tcsym.Options", hint=hint
         )

@@ -15,7 +15,7 @@ from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
 from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import FEW, Proposal, formula_text
+from tcsym.mapping.proposal import FEW, Proposal, formula_text, vectors_text
 from tcsym.target.machine import Machine
 
 DOTS = 3  # rows and columns at once, whose sums wait for no addition before them
@@ -35,8 +35,6 @@ class Contractions(Struct, frozen=True):
             yield from self._matrices()
 
     def check(self) -> None:
-        if not self.machine.vector_bits:
-            raise Refused("the target has no vectors")
         for x in self.c.sums:
             wide = [a.buffer for a in x.wide]
             if len({*wide}) < len(wide):
@@ -51,29 +49,35 @@ class Contractions(Struct, frozen=True):
 
     def _vectors(self) -> Iterator[Proposal]:
         """Each column is a sum by itself: of a matrix and a vector."""
-        if self.along_wide:
+        if self.along_wide and self.lanes > 1:
             yield "dots", TRUE, self.dots(0, FEW)
         yield "in place", TRUE, self.in_place(0)
         yield from self._in_parts("in place", self.in_place(0))
 
     def _matrices(self) -> Iterator[Proposal]:
         tile = self.machine.tile
+        if self.lanes > 1:
+            yield from self._in_lanes()
+        if self.streamed:
+            yield "rows in place", TRUE, self.in_place(FEW)
+        height = max(1, self._rows_of_tile // len(self.c.sums))
+        vectors = tile.vectors if self.lanes > 1 else FEW // 2
+        if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
+            yield "panels, made once", TRUE, self.panels(height, vectors, once=True)
+            return
+        panels = self.panels(height, vectors)
+        yield from self._in_parts("panels", panels)
+        yield "panels", TRUE, panels
+
+    def _in_lanes(self) -> Iterator[Proposal]:
+        """Terms, iterations of a batch, or rows are lanes."""
         if self.along_wide or self.along_tall:
             yield "dots", TRUE, self.dots(DOTS, DOTS)
         for name, text in Lanes(self.nest, self.c, self.lanes, self.unrolled).texts():
             yield name, TRUE, text
-        if self.streamed:
-            yield "rows in place", TRUE, self.in_place(FEW)
-        height = max(1, self._rows_of_tile // len(self.c.sums))
-        if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
-            yield "panels, made once", TRUE, self.panels(height, tile.vectors, once=True)
-            return
-        panels = self.panels(height, tile.vectors)
-        yield from self._in_parts("panels", panels)
-        yield "panels", TRUE, panels
 
     def _in_parts(self, name: str, text: str) -> Iterator[Proposal]:
-        parts = in_parts(self.nest, self.c, text, self.lanes)
+        parts = in_parts(self.nest, self.c, text, self.lanes) if self.lanes > 1 else None
         if parts is not None:
             yield f"{name}, sums in parts", TRUE, parts
 
@@ -153,6 +157,7 @@ class Contractions(Struct, frozen=True):
         joined, tall = self.c.joined, self.c.rows
         wide, tiles = joined[0], maximum(8, self._fitting(vectors * self.lanes))
         operands = [(a, x) for x in self.c.sums for a in x.wide]
+        parts = vectors_text(vectors, self.lanes)
         outer = [v for v in self.nest.names if v not in (*joined, tall)]
         moved = [v for v in outer if any(self.nest.moves(a, v) for a, _ in operands)]
         still = [v for v in outer if v not in moved]
@@ -161,7 +166,7 @@ class Contractions(Struct, frozen=True):
         return f"""
             {f"merge {' '.join(joined)}" if len(joined) > 1 else ""}
             split {tall} tile reg:{rows} end=half
-            split {wide} panel tile:{formula_text(tiles)} reg:{vectors} lane:{self.lanes} end=half
+            split {wide} panel tile:{formula_text(tiles)} {parts} end=half
             {self.unrolled}
             order {" ".join(moved)} {wide}.panel {" ".join(still)} {tall}.tile {wide}.tile
             {"; ".join((*staged.values(), *self._evaluated((f"{wide}.panel", *still)[-1])))}"""
@@ -177,8 +182,9 @@ class Contractions(Struct, frozen=True):
         wide = self.c.joined
         along = [self._steps(a, y.variable) for y in x.loops]
         turned = any(along) and not self._steps(a, self.c.columns) and not self.c.is_window
-        turned = turned and len(wide) == 1 and not x.is_computed(a)
-        dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg {wide[0]}.lane"
+        turned = turned and len(wide) == 1 and self.lanes > 1 and not x.is_computed(a)
+        dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg"
+        dims += f" {wide[0]}.lane" if self.lanes > 1 else ""
         if at == "once":
             around = " ".join(v for v in moved if self.nest.moves(a, v))
             dims = f"{around} {wide[0]}.panel {dims}"
@@ -213,7 +219,7 @@ class Contractions(Struct, frozen=True):
         order = (*self.outer, *(tiles if end == "peel" else reversed(tiles)))
         return f"""
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
-            split {wide} tile reg:{vectors} lane:{self.lanes} end={end}
+            split {wide} tile {vectors_text(vectors, self.lanes)} end={end}
             {self.unrolled}
             order {" ".join(order)}"""
 

@@ -18,6 +18,12 @@ def lanes(nest: Nest, machine: Machine) -> int:
     return machine.lanes(bits)
 
 
+def vectors_text(n: int, lanes: int) -> str:
+    """Parts of a split: vectors in registers, or elements where a target has no vectors."""
+    parts = ("reg", n), ("lane", lanes)
+    return " ".join(f"{part}:{x}" for part, x in parts if x > 1)
+
+
 def formula_text(e: Index) -> str:
     """As a plan has it: one word, in sizes."""
     parts = ((q, *q.rpartition("/")) for q in e.variables() if "/" in q)

@@ -35,10 +35,10 @@ PART = 8192  # rows of a column that are work for one thread
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     """The plans of a nest, the first that is meant for a size first."""
     p = _Proposals(nest, machine, lanes_of(nest, machine))
-    if p.lanes == 1:
-        raise Refused("no vectors")
     p.check_terms()
-    if not nest.inner:
+    if p.lanes == 1:
+        yield "as they are", TRUE, f"order {' '.join(nest.names)}"
+    elif not nest.inner:
         yield from p.maps()
     elif p.are_columns:
         yield from p.columns()

@@ -17,7 +17,7 @@ from tcsym.mapping.once import still
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.signs import with_signs
 from tcsym.mapping.text import GivenNest
-from tcsym.options import NEST_FIELDS, Options, told_of_plan
+from tcsym.options import Options, told_of_plan
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
@@ -53,7 +53,7 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
     try:
         nest, sums = _nest(kernel, loop), tuple[str, ...]()
         if given.packs:
-            kernel, sums = with_signs(kernel, nest, setting.machine, setting.names)
+            kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
             nest = _nest(kernel, loop)
         nest = _known(kernel, nest)
         found = list(versions_of(given, nest))
@@ -61,7 +61,7 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
             kernel = _chosen(kernel, nest, setting, found, is_given=True)
         else:
             reached = _reached(kernel, found)
-            kernel = map_nest(kernel, nest, reached, setting.machine, setting.names)
+            kernel = map_nest(kernel, nest, reached, setting.usable, setting.names)
             kernel = _recorded(kernel, nest, setting, reached)
         return _with_sums(kernel, sums, setting)
     except Refused as reason:
@@ -88,9 +88,9 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     reason = _reason(setting.options)
     if reason:
         raise Refused(reason)
-    kernel, sums = with_signs(kernel, nest, setting.machine, setting.names)
+    kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
     nest = _known(kernel, _nest(kernel, loop))
-    kernel = _chosen(kernel, nest, setting, versions(nest, setting.machine))
+    kernel = _chosen(kernel, nest, setting, versions(nest, setting.usable))
     return _with_sums(kernel, sums, setting)
 
 
@@ -107,7 +107,7 @@ def _chosen(
 ) -> Kernel:
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
     has_all = is_given or setting.tells_all
-    machine, names = setting.machine, setting.names
+    machine, names = setting.usable, setting.names
     kernel, kept = map_nest_by_cost(kernel, nest, able, machine, names, has_all, not is_given)
     return _recorded(kernel, nest, setting, kept)
 
@@ -120,12 +120,7 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
 
 def _reason(options: Options) -> str:
     """Why not, for reasons beside the nest; or nothing."""
-    changed = options.changed().keys() & {*NEST_FIELDS, "vectorize"}
-    if not options.plan_name:
-        changed -= {"plan"}
-    if changed:
-        return f"the options {', '.join(sorted(changed))} ask for another way"
-    return ""
+    return f"{options.plan_name} is another way" if options.plan_name else ""
 
 
 def _reached(kernel: Kernel, found: Iterable[Version]) -> list[Version]:

@@ -86,8 +86,7 @@ def device_space(program: Program, target: Target) -> DeviceSpace:
     nests = dict(_nests(mapped.choices))
     axes = tuple((axis(k), ("", *nest.plans)) for k, nest in nests.items())
     several = tuple((name, values) for name, values in axes if len(values) > 2)
-    registers = target.machine.vector_registers
-    return DeviceSpace(several, None, registers, program=program, target=target, nests=nests)
+    return DeviceSpace(several, program=program, target=target, nests=nests)
 
 
 def _nests(

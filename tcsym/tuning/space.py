@@ -25,7 +25,6 @@ from tcsym.mapping.text import plan_of, with_nest
 from tcsym.options import Options
 from tcsym.process.recursion import depth_checked
 from tcsym.schedule.wanted import offered_in
-from tcsym.target.machine import Tile
 from tcsym.target.target import Target
 from tcsym.tuning.plans import plans_of
 
@@ -36,26 +35,12 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "fusion": ("max", "preserve-coincident", "min"),
     "inner_fusion": ("same", "min"),
     "scheduler": ("align", "isl"),
-    "register_rows": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14),
-    "register_vectors": (0, 1, 2, 3, 4),
-    "reduction_unroll": (4, 1, 2, 8),
-    "pack": (True, False),
-    "pack_columns": ("auto", "never"),
-    "pack_rows": ("auto", "always", "never"),
-    "pack_reuse": (2, 0, 1, 4, 8),
-    "panel_percent": (50, 12, 25, 75, 100, 200),
-    "panel_parts": (1, 2, 4, 8, 16, 32),
-    "block_tiles": (16, 4, 8, 32, 64),
-    "row_block": (4, 1, 2, 8, 16),
-    "row_unroll": (4, 1, 2, 3, 6, 8),
-    "strip_vectors": (0, 1, 2, 4, 6, 8, 12),
     "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
 _PLAN = re.compile(r"plan(?:\[(.+)\])?")
 _SCHEDULING = ("fusion", "inner_fusion", "scheduler")
 _THREADING = ("parallel_loops", "min_work_per_thread")
-SPILL_COST, LATENCY_TILES = 2.0, 8
 PRUNED_BEYOND = 2.0
 
 
@@ -79,12 +64,10 @@ def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
 class Space(Struct, frozen=True):
     """Axes with their values, the default first. Points are options; other fields are defaults.
 
-    tile: the register tile that is usual, if axes change it. starts: what to try first.
+    starts: what to try first.
     """
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
-    tile: Tile | None
-    registers: int
     starts: tuple[Options, ...] = ()
 
     @property
@@ -128,23 +111,8 @@ class Space(Struct, frozen=True):
         return replace(self, axes=tuple(axis for axis in self.axes if axis[0] not in names))
 
     def predicted(self, options: Options, default: Options, sizes: tuple[Values, ...]) -> float:
-        """How many times slower than the default's a register tile must be: 1.0 is no opinion.
-
-        A tile needs rows * vectors accumulators, a row of B and a broadcast value in registers,
-        and enough independent accumulators to hide the latency of a multiply-add.
-        """
-        if self.tile is None:
-            return 1.0
-        return self._tile_cost(options, self.tile) / self._tile_cost(default, self.tile)
-
-    def _tile_cost(self, options: Options, usual: Tile) -> float:
-        rows = options.register_rows or usual.rows
-        vectors = options.register_vectors or usual.vectors
-        tile = rows * vectors
-        loads = (rows + vectors) / tile
-        latency = max(1.0, LATENCY_TILES / tile)
-        spilled = max(0, tile + vectors + 1 - self.registers) / tile
-        return (1.0 + loads / 2) * latency * (1.0 + SPILL_COST * spilled)
+        """How many times slower than the default options must be: 1.0 is no opinion."""
+        return 1.0
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {', '.join(map(str, values))}" for name, values in self.axes)
@@ -202,5 +170,4 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
             kept = others if changes(name, others[0]) or changes(name, others[-1]) else ()
         if kept:
             axes.append((name, (here, *kept)))
-    tile = target.machine.tile if any(name == "register_rows" for name, _ in axes) else None
-    return Space(tuple(axes), tile, target.machine.vector_registers, tuple(starts))
+    return Space(tuple(axes), tuple(starts))

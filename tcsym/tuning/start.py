@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from tcsym.tuning.rows import Tuned
 
 MOST_KNOWN = 8
-# What served pointwise programs, convolutions and reductions well.
-STARTS = (
-    Options(row_unroll=2),
-    Options(pack_reuse=1, reduction_unroll=1),
-    Options(row_unroll=8, strip_vectors=8),
-)
 Values = tuple[int, ...]
 
 

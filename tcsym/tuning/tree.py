@@ -151,7 +151,7 @@ def contexts(
 
 
 def tree_text(tree: Tree, names: Sequence[str]) -> str:
-    """A few lines: `if M*N >= 4096: register_rows=4`. What several leaves have is told below."""
+    """A few lines: `if M*N >= 4096: fusion=min`. What several leaves have is told below."""
     leaves = [options for options in leaves_of(tree) if options != Options()]
     several = [options for options in dict.fromkeys(leaves) if leaves.count(options) > 1]
     told = {options: f"options {k}" for k, options in enumerate(several, 1)}

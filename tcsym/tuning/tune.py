@@ -45,8 +45,8 @@ from tcsym.tuning.regret import certify
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
 from tcsym.tuning.select_regions import Conclusion, conclude, hull, if_all_wins
-from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of, value_of
-from tcsym.tuning.start import STARTS, known_options
+from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
+from tcsym.tuning.start import known_options
 from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.times import Times
 from tcsym.tuning.timing import Ratio
@@ -373,11 +373,11 @@ class _Tuning:
         """What was measured is what calls run, in this process and in later ones."""
         template = self.race.template
         for o in dict.fromkeys((DEFAULT, *options)):
-            if o in self.judge.codes:
+            left = min(FETCHED, self.budget.left)
+            if o in self.judge.codes or left <= 0:
                 continue
             job = replace(template, candidate=o)
             with contextlib.suppress(Exception):  # else it is compiled anew where it is needed
-                left = min(FETCHED, self.budget.left)
                 self.judge.codes[o] = answer(self.executor.submit(code_of, job), left)
 
     def _regions(self, tree: Tree) -> tuple[Condition, ...]:
@@ -434,13 +434,10 @@ class _Tuning:
         return a.cost(self.weights)[0]
 
     def _start(self, space: Space, tried: set[Options]) -> list[Options]:
-        """Given options, those of near sizes and like programs, each plan that nests are offered,
-        and `STARTS` in the space."""
+        """Given options, those of near sizes and like programs, each plan that is offered."""
         request, trials = self.request, self.trials
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
-        axes = [name for name, _ in space.axes]
-        projected = [space.at({name: value_of(o, name) for name in axes}) for o in STARTS]
-        listed = dict.fromkeys((*request.start, *near, *space.starts, *projected))
+        listed = dict.fromkeys((*request.start, *near, *space.starts))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:

@@ -150,24 +150,24 @@ def test_strategies(mm: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "pack=false,register_rows=4,bind[K]=before,pack_rows=never",
-        "register_rows=4 pack=False bind[K]=before  pack_rows=never",
-        '{"pack": false, "register_rows": 4, "bind": {"K": "before"}, "pack_rows": "never"}',
+        "vectorize=false,chains=1,bind[K]=before,fusion=min",
+        "chains=1 vectorize=False bind[K]=before  fusion=min",
+        '{"vectorize": false, "chains": 1, "bind": {"K": "before"}, "fusion": "min"}',
         "FILE.json",
     ],
 )
 def test_options(mm: str, text: str, tmp_path: Path) -> None:
     wanted = Options(
-        pack=False,
-        register_rows=4,
+        vectorize=False,
+        chains=1,
         bind={"K": "before"},
-        pack_rows="never",
+        fusion="min",
     )
     if text == "FILE.json":
         text = str(tmp_path / "options.json")
         Path(text).write_text(wanted.to_json())
     given = tcsym("show", mm, "loops", "--options", text, *SIZES).output
-    told = "bind=before register_rows=4 pack=False pack_rows=never"  # of K alone
+    told = "bind=before fusion=min chains=1 vectorize=False"  # of K alone
     assert given.splitlines()[0].endswith(told)
     assert tcsym_json("run", mm, *SIZES, "--options", text, "--check")["check"][0]["good"]
     assert tcsym_json("bench", mm, *SIZES, "--options", text)["def"] == "mm"
@@ -177,10 +177,10 @@ def test_options(mm: str, text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("regster_rows=4", "did you mean `register_rows`"),
-        ("pack", "is not NAME=VALUE"),
-        ("pack=1", "expected True or False"),
-        ("pack=false,pack=true", "given twice"),
+        ("vectorise=false", "did you mean `vectorize`"),
+        ("vectorize", "is not NAME=VALUE"),
+        ("vectorize=1", "expected True or False"),
+        ("vectorize=false,vectorize=true", "given twice"),
         ("bind[K]=early", "expected one of never"),
         ("{", "not JSON"),
         ("none.json", "cannot read none.json"),

@@ -94,7 +94,8 @@ def test_time_grows_with_the_work() -> None:
 def test_a_last_tile_that_runs_over_costs_more() -> None:
     """Tiles of 4 rows: one row more than a multiple begins another tile."""
     rows = np.array([32, 33, 36])
-    options = Options(register_rows=4)
+    plan = "m: split m tile reg:4; split n tile lane:8; order m.tile n.tile"
+    options = Options(plan=plan)
     full, over, next_full = _estimated(MM, options, M=rows, K=np.full(3, 64), N=np.full(3, 64))
     assert full < 0.95 * over
     assert abs(next_full - over) < 0.2 * (over - full)

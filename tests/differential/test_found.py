@@ -240,7 +240,9 @@ def test_integers_of_subscripts_are_exact_or_a_size_error(name: str, target: str
 @pytest.mark.parametrize("tile", [(8, 0), (4, 4)])
 def test_rows_as_many_as_lanes_or_vectors(tile: tuple[int, int], target: str) -> None:
     """The short version of a tile of eight rows lost half of the lanes instead of rows."""
-    options = tcsym.Options(register_rows=tile[0], register_vectors=tile[1])
+    vectors = f" reg:{tile[1]}" if tile[1] else ""
+    plan = f"i: split i tile reg:{tile[0]}; split j tile{vectors} lane:8; order i.tile j.tile"
+    options = tcsym.Options(plan=plan)
     text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) }"
     kernel = tcsym.define(text, target=target, options=options)["mm"]
     for m, k, n in ((17, 19, 21), (8, 5, 16), (20, 3, 40), (33, 9, 7)):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,16 +39,11 @@ SMALL = {"KH": 2, "KW": 3}
 @pytest.mark.parametrize(
     ("name", "target"), [*((x, "cpu") for x in PROGRAMS), ("batched, integers", "cpu:novector")]
 )
-def test_operands_are_packed_as_asked(name: str, target: str) -> None:
-    codes = set()
-    for columns, rows in product(("auto", "never"), ("auto", "always", "never")):
-        options = tcsym.Options(pack_columns=columns, pack_rows=rows)
-        kernel = tcsym.define(PROGRAMS[name], target=target, options=options)["f"]
-        codes.add(kernel.explain("mapped"))
-        for size in (1, 6) if name.startswith("windows") else (1, 7, 18):
-            inputs = _inputs(kernel, size)
-            np.testing.assert_array_equal(kernel(*inputs), kernel.reference(*inputs))
-    assert len(codes) == 6
+def test_operands_that_are_packed(name: str, target: str) -> None:
+    kernel = tcsym.define(PROGRAMS[name], target=target)["f"]
+    for size in (1, 6) if name.startswith("windows") else (1, 7, 18):
+        inputs = _inputs(kernel, size)
+        np.testing.assert_array_equal(kernel(*inputs), kernel.reference(*inputs))
 
 
 @pytest.mark.thinned(5)

@@ -14,7 +14,7 @@ TEXT = """def f(float(N,M) X, float(M) w) -> (float y) {
   s(n) +=! X(n,m) * w(m)
   y +=! tanh(s(n)) * s(n)
 }"""
-LIMITED = tcsym.Options(max_operations=77_000, register_rows=2)
+LIMITED = tcsym.Options(max_operations=77_000, chains=2)
 OWN = tcsym.Options(max_operations=33_000, vectorize=False)
 
 

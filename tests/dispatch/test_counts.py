@@ -27,8 +27,8 @@ TWO = "def two(float(M,K) A, float(K,N) B) -> (C,D) { C(m,n) +=! A(m,k) * B(k,n)
 TAKE = "def take(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i)) }"
 BOUNDS = {"M": tc.Dim(0, 40), "K": tc.Dim(0, 8), "N": tc.Dim(0, 8)}
 REGIONS = (
-    Region(tc.Options(row_unroll=1), lt(var("M"), 8), "user"),
-    Region(tc.Options(row_unroll=8), ge(var("M"), 8), "user"),
+    Region(tc.Options(min_work_per_thread=1), lt(var("M"), 8), "user"),
+    Region(tc.Options(min_work_per_thread=8), ge(var("M"), 8), "user"),
 )
 STRATEGIES = [
     Symbolic(),

@@ -113,8 +113,8 @@ def test_other_sizes_end_it(way: str) -> None:
 def keep_regions() -> None:
     """A store with three regions, the last of which has no sizes where K is 8."""
     kernel = tc.define(MM).mm
-    inner = Split(Predicate((1,), 9), Leaf(tc.Options(row_unroll=2)), Leaf(tc.Options()))
-    tree = Split(Predicate((0,), 8), Leaf(tc.Options(row_unroll=8)), inner)
+    inner = Split(Predicate((1,), 9), Leaf(tc.Options(min_work_per_thread=2)), Leaf(tc.Options()))
+    tree = Split(Predicate((0,), 8), Leaf(tc.Options(min_work_per_thread=8)), inner)
     machine = machine_key(kernel._dispatcher.making.target, get_num_threads())
     text = json.dumps(kept_json(tree, ()))
     row = Tuned(kernel.program.canonical, machine, "", text, "[[8, 8, 8]]", 1.0, "2026", "mm", MM)
@@ -133,12 +133,14 @@ def test_each_region_has_what_is_bound(way: str) -> None:
     assert decision.chosen == "bound" and dict(decision.sizes)["K"] == 8
     table = kernel._dispatcher.table
     assert [v.region.options for v in table.preferred.versions] == [
-        tc.Options(row_unroll=8), tc.Options()
+        tc.Options(min_work_per_thread=8), tc.Options()
     ]  # fmt: skip
     assert all(v.variants.made for v in table.preferred.versions)
     for m, unrolled in ((4, False), (30, True)):
         text = kernel.explain("variants", M=m, K=8, N=5)
-        assert text.startswith("specialised, K == 8") and ("row_unroll=8" in text) == unrolled
+        assert (
+            text.startswith("specialised, K == 8") and ("min_work_per_thread=8" in text) == unrolled
+        )
     assert kernel.explain("variants", M=3, K=9, N=1).startswith("symbolic")
     others = [(m, k, 4) for m in (0, 2, 9) for k in (0, 5, 8, 16)]
     called(kernel, *MANY, *others, rounds=3)

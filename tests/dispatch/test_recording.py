@@ -86,7 +86,7 @@ def test_one_warning_for_a_kernel_and_region(
 
 
 def test_given_options_are_no_defaults(tmp_path: Path) -> None:
-    options = tc.Options(row_unroll=2)
+    options = tc.Options(min_work_per_thread=2)
     with tc.record(tmp_path / "t"):
         tc.define(TWO, options=options).mm(*operands(2, 3, 4))
     assert not load(tmp_path / "t")[0].calls[0].default_options

@@ -32,7 +32,7 @@ from tcsym.tuning.tree import Leaf, Predicate, Split, candidates_from_json, kept
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-SMALL, LARGE, OTHER = (tc.Options(row_unroll=n) for n in (1, 8, 2))
+SMALL, LARGE, OTHER = (tc.Options(min_work_per_thread=n) for n in (1, 8, 2))
 TREE = Split(Predicate((0,), 8), Leaf(LARGE), Leaf(SMALL))
 EAGER = Auto(hot=1e-6, share=1.0)
 SIZES = (16, 3, 4)
@@ -94,7 +94,7 @@ def called(kernel: Any, sizes: tuple[int, int, int], times: int) -> None:
 
 def test_candidates_are_kept_beside_the_tree() -> None:
     data = kept_json(TREE, (tc.Options(), LARGE, OTHER))
-    assert data["candidates"] == [{}, {"row_unroll": 2}]
+    assert data["candidates"] == [{}, {"min_work_per_thread": 2}]
     assert candidates_from_json(data, TREE) == (LARGE, SMALL, tc.Options(), OTHER)
     assert candidates_from_json({"options": {}}, Leaf(SMALL)) == (SMALL,)
     for wrong in ({"candidates": 3}, {"candidates": [{"no such": 1}]}):
@@ -135,14 +135,14 @@ def test_calls_go_on_with_what_was_measured(strategy: Any, fastest: tc.Options) 
     kernel = tc.define(MM, strategy=strategy).mm
     called(kernel, SIZES, 1)
     before = kernel.explain("variants", M=16, K=3, N=4)
-    assert before.startswith("symbolic") and "row_unroll=8" in before
+    assert before.startswith("symbolic") and "min_work_per_thread=8" in before
     called(kernel, SIZES, 80)
     called(kernel, SIZES, 80)
     after = kernel.explain("variants", M=16, K=3, N=4)
     if strategy == Symbolic():
         assert after.splitlines()[:2] == before.splitlines()[:2]
         return
-    assert after.startswith("refined") and "options row_unroll=2" in after
+    assert after.startswith("refined") and "options min_work_per_thread=2" in after
     assert "2.00 us with the region's options, 1.00 us with the best" in after
     assert "the fastest of 3, measured beside the calls" in after
     choice = kernel.options_for(M=16, K=3, N=4)
@@ -190,7 +190,7 @@ def test_other_candidates_are_measured_anew() -> None:
     called(kernel := tc.define(MM, strategy=EAGER).mm, SIZES, 70)
     making = kernel._dispatcher.making
     assert refine.recall(making) == {SIZES: Refined(OTHER, 2e-6, 1e-6)}
-    keep_tuned(others=(tc.Options(row_unroll=6),))
+    keep_tuned(others=(tc.Options(min_work_per_thread=6),))
     later = tc.define(MM, strategy=EAGER).mm
     assert refine.recall(later._dispatcher.making) == {}
     assert later.explain("variants", M=16, K=3, N=4).startswith("symbolic")

@@ -23,7 +23,7 @@ from tests.entered import python_frames
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-SMALL, LARGE = tc.Options(row_unroll=1), tc.Options(row_unroll=8)
+SMALL, LARGE = tc.Options(min_work_per_thread=1), tc.Options(min_work_per_thread=8)
 REGIONS = (
     Region(SMALL, lt(var("M"), 8), "shipped"),
     Region(LARGE, ge(var("M"), 8), "user"),
@@ -68,9 +68,9 @@ def test_each_strategy_follows_the_regions(strategy: Any) -> None:
         settle()
     below = kernel.explain("variants", M=3, K=3, N=4)
     above = kernel.explain("variants", M=16, K=3, N=4)
-    assert "options user" in above and "row_unroll=8" in above
+    assert "options user" in above and "min_work_per_thread=8" in above
     if not isinstance(strategy, Pad):  # what is padded to 8 or more belongs to the upper region
-        assert "options shipped" in below and "row_unroll=1" in below
+        assert "options shipped" in below and "min_work_per_thread=1" in below
     assert sum(kernel.stats.dispatch.values()) == 15
 
 
@@ -91,7 +91,10 @@ def test_substituted_sizes_follow_the_regions() -> None:
         )
     }
     below, above = (kernel.explain("mapped", M=m, K=3, N=4).splitlines()[0] for m in (7, 8))
-    assert "bind=before row_unroll=1" in below and "bind=before row_unroll=8" in above
+    assert (
+        "bind=before min_work_per_thread=1" in below
+        and "bind=before min_work_per_thread=8" in above
+    )
     assert kernel.options_for(M=3, K=3, N=4).options == SMALL
     kernel.precompile()
 
@@ -212,11 +215,11 @@ def test_regions_without_declared_sizes_are_left_out() -> None:
 
 @pytest.mark.usefixtures("regions")
 def test_given_options_come_before_regions() -> None:
-    kernel = tc.define(MM, options=tc.Options(row_unroll=2)).mm
+    kernel = tc.define(MM, options=tc.Options(min_work_per_thread=2)).mm
     assert "options given" in kernel.explain("variants", M=3, K=3, N=4)
     bound = tc.define(MM, sizes={"K": 3}, options=tc.Options(bind="before")).mm
     text = bound.explain("variants", M=3, N=4)
-    assert text.splitlines()[1] == "  options bind=before row_unroll=1"
+    assert text.splitlines()[1] == "  options bind=before min_work_per_thread=1"
 
 
 def test_work_grows_with_sizes() -> None:

@@ -28,7 +28,7 @@ NAMES = ("M", "K", "N")
 
 @pytest.fixture
 def making() -> Making:
-    return tc.define(MM, options=tc.Options(row_unroll=2)).mm._dispatcher.making
+    return tc.define(MM, options=tc.Options(min_work_per_thread=2)).mm._dispatcher.making
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def versions(making: Making) -> list[Version]:
     return [
         making.symbolic(few, few.context),
         making.symbolic(many, many.context),
-        making.refined(tc.Options(row_unroll=1)),
+        making.refined(tc.Options(min_work_per_thread=1)),
     ]
 
 

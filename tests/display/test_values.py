@@ -28,7 +28,7 @@ def mm(float(M,K) A, float(K,N) B, size S) -> (C) {
   C(m,n) +=! A(m,k) * B(k,n) * (m < S ? 1.0 : 2.0)  # <b>&amp;
 }
 """
-FIRST, SECOND = Options(register_rows=4, pack=False), Options(plan="Panels")
+FIRST, SECOND = Options(chains=4, parallelize=False), Options(plan="Panels")
 TREE = Split(
     Box(((1, 4096), (784, 784), (1, 1024))),
     Split(Predicate((0, 2), 20000), Leaf(FIRST), Leaf(SECOND)),
@@ -143,15 +143,15 @@ def test_stats_are_those_of_the_object() -> None:
 
 
 def test_options_show_what_differs() -> None:
-    options = Options(register_rows=4, bind={"K": "before"}, pack=False)
+    options = Options(chains=4, bind={"K": "before"}, parallelize=False)
     changed, rest = page_of(options).tables
     assert changed[1:] == [
         ["bind", "(('K', 'before'),)", "'never'"],
-        ["register_rows", "4", "0"],
-        ["pack", "False", "True"],
+        ["chains", "4", "0"],
+        ["parallelize", "False", "True"],
     ]
     others = dict(map(tuple, rest[1:]))  # type: ignore[arg-type]
-    fields = set(Options.__struct_fields__) - {"bind", "register_rows", "pack"}
+    fields = set(Options.__struct_fields__) - {"bind", "chains", "parallelize"}
     assert others == {name: repr(getattr(Options(), name)) for name in fields}
     assert page_of(Options()).headers == ["Optionsdefaults"]
 

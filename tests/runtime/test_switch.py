@@ -244,7 +244,7 @@ def test_trees_of_regions() -> None:
         rng.shuffle(tests)
         tree: Any = Leaf(tc.Options())
         for k, test in enumerate(tests):
-            leaf: Any = Leaf(tc.Options(row_unroll=k + 1))
+            leaf: Any = Leaf(tc.Options(min_work_per_thread=k + 1))
             tree = Split(test, tree, leaf) if rng.random() < 0.5 else Split(test, leaf, tree)
         found = [c for c, _ in tree_contexts(tree, names)]
         switch = switch_of(plan_of(), named("default"), found[:-1])

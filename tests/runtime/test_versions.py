@@ -29,7 +29,7 @@ def test_key_changes_with_everything_that_matters(monkeypatch: pytest.MonkeyPatc
         ("def g", *base[1:]),
         (base[0], replace(TARGET, features=("avx",)), *base[2:]),
         (base[0], replace(TARGET, machine=with_level(TARGET.machine, "l2", 1)), *base[2:]),
-        (*base[:2], Options(pack=False), *base[3:]),
+        (*base[:2], Options(parallelize=False), *base[3:]),
         (*base[:3], {"N": 4}, base[4]),
         (*base[:3], {}, base[4]),
         (*base[:4], ("dense", "dense")),

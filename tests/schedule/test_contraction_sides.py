@@ -33,7 +33,9 @@ def four_loops(order: str, left: str, right: str, sizes: str = "A B C D K") -> K
 def sides(k: Kernel, nest: str, pack: bool) -> Sides:
     roles = contraction_roles(k, band_of(find_loop(k.body, nest)))
     assert roles is not None
-    return contraction_sides(k, nest, roles, Setting(AVX2, Options(pack=pack), Names.of(k), []))
+    return contraction_sides(
+        k, nest, roles, Setting(AVX2, Options(), Names.of(k), []).with_tiling(packs=pack)
+    )
 
 
 @pytest.mark.parametrize("pack", [True, False])

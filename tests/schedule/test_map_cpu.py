@@ -36,9 +36,6 @@ def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
 VARIANTS = {
     "no vectors": Options(vectorize=False),
     "no threads": Options(parallelize=False),
-    "no panels": Options(pack=False),
-    "one row": Options(register_rows=1, register_vectors=1, row_unroll=1),
-    "three rows": Options(register_rows=3, register_vectors=3, row_unroll=0),
 }
 
 

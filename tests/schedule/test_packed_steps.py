@@ -63,7 +63,7 @@ def test_short_factors_are_multiplied_packed(
     a: DType, b: DType, wide: DType, function: str, transposed: bool
 ) -> None:
     naive = product(a, b, wide, transposed)
-    mapped = map_cpu(naive, DOTS, Options(panel_parts=1)).kernel
+    mapped = map_cpu(naive, DOTS, Options()).kernel
     verify(mapped)
     assert calls(mapped) == {PACK, function}
     for m, n, steps in SIZES:

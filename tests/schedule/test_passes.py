@@ -446,15 +446,6 @@ def test_edges_of_unknown_sizes_have_all_versions() -> None:
     assert versions == [[6, 1], [6, 1], [4, 2], [6, 2], [4, 1], [4, 1], [4, 2]]
 
 
-def test_full_columns_in_place_are_read_without_masks() -> None:
-    k = map_cpu(_matmul_of(M=4), AVX2, Options(pack_reuse=1000)).kernel
-    sums = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "reduction"]
-    masked = {
-        x.unroll: [y.mask is not None for y in loops_in(x) if y.kind == "vector"] for x in sums
-    }
-    assert masked == {4: [False], 1: [True]}
-
-
 def test_panels_are_transposed_across_dimensions() -> None:
     k = map_cpu(naive.far_columns(), AVX2, Options()).kernel
     moves = [x for x, _ in walk(k.body) if isinstance(x, TransposeBlock)]

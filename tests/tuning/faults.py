@@ -27,7 +27,7 @@ from tcsym.tuning.timing import Ratio
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 WRONG = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) * 1.001 }"
 CRASH, EXIT, WRONG_RESULT, HUNGRY, RAISE, HANG = (
-    Options(block_tiles=marked) for marked in (41, 42, 43, 44, 45, 46)
+    Options(min_work_per_thread=marked) for marked in (41, 42, 43, 44, 45, 46)
 )
 
 

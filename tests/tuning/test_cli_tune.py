@@ -94,11 +94,11 @@ def test_a_trace_is_tuned_for_what_was_called(tmp_path: Path) -> None:
 def test_start_is_tried_first(tmp_path: Path) -> None:
     file = tmp_path / "mm.tc"
     file.write_text(MM)
-    start = ("--start", "register_rows=2", "--start", "pack=false")
+    start = ("--start", "chains=2", "--start", "parallelize=false")
     sizes = ("--sizes", "M=9,N=8,K=7")
     (report,) = [tcsym_json("tune", str(file), *sizes, *start, "--candidates", "2")]
     tried = [trial["options"] for trial in report["trials"]]
-    assert tried[0] == "defaults" and {"register_rows=2", "pack=False"} & set(tried[1:])
+    assert tried[0] == "defaults" and {"chains=2", "parallelize=False"} & set(tried[1:])
     assert "--start" in tcsym("tune", str(file), "--start", "rows=2", code=2)
     trace = tmp_path / "t.jsonl"
     trace.write_text("")

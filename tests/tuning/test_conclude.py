@@ -21,7 +21,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, contexts, leaf_of
 
 NAMES = ("M", "N")
-FAST, WIDE = Options(register_rows=2), Options(register_vectors=3)
+FAST, WIDE = Options(chains=2), Options(parallel_loops=2)
 Values = tuple[int, ...]
 
 

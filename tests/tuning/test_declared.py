@@ -63,7 +63,7 @@ def test_candidates_are_compiled_for_the_context() -> None:
     one = Options(plan="m: split m tile reg:4; split n tile lane:8; order m.tile n.tile")
     code = [len(make(PROGRAM, TARGET, one).object_code) for make in (dense, Dense())]
     assert code[0] < code[1]
-    sizes, options = (33, 64, 48), Options(register_rows=3)
+    sizes, options = (33, 64, 48), Options(chains=3)
     job = Job(PROGRAM, TARGET, options, Options(), (sizes,), 1, context=CONTEXT, compile=dense)
     found = evaluate_job(job)
     assert (found.state, found.reason) == ("measured", "")

@@ -35,7 +35,7 @@ from tests.tuning.faults import MM, Inline, Modelled
 
 TARGET = resolve_target("cpu")
 PROGRAM = analyse(MM)["mm"]
-FAST, WIDE = Options(row_unroll=2), Options(register_vectors=3)
+FAST, WIDE = Options(min_work_per_thread=2), Options(parallel_loops=2)
 SIZES = (8, 8, 8)
 
 

@@ -67,7 +67,9 @@ _predicates = (
         st.integers(1, 9),
     )
 )
-_leaves = st.builds(Leaf, st.builds(Options, register_rows=st.integers(0, 14), pack=st.booleans()))
+_leaves = st.builds(
+    Leaf, st.builds(Options, min_work_per_thread=st.integers(0, 14), parallelize=st.booleans())
+)
 _bounds = st.tuples(st.integers(0, 500), st.integers(400, 10**6))
 _tests = _predicates | st.builds(Box, st.tuples(_bounds, _bounds, _bounds))
 _trees: st.SearchStrategy[Tree] = st.recursive(
@@ -126,9 +128,9 @@ def test_a_tree_too_deep_is_an_error() -> None:
 
 
 def test_a_tree_reads_well() -> None:
-    tree = Split(Predicate((0, 2), least=4096), Leaf(Options(pack=False)), Leaf(Options()))
-    assert tree_text(tree, NAMES) == "if A*C >= 4096:\n  pack=False\nelse:\n  defaults"
-    twice = Split(Predicate((1,), least=3), tree, Leaf(Options(pack=False)))
+    tree = Split(Predicate((0, 2), least=4096), Leaf(Options(parallelize=False)), Leaf(Options()))
+    assert tree_text(tree, NAMES) == "if A*C >= 4096:\n  parallelize=False\nelse:\n  defaults"
+    twice = Split(Predicate((1,), least=3), tree, Leaf(Options(parallelize=False)))
     expected = """if B >= 3:
   if A*C >= 4096:
     options 1
@@ -136,14 +138,14 @@ def test_a_tree_reads_well() -> None:
     defaults
 else:
   options 1
-options 1: pack=False"""
+options 1: parallelize=False"""
     assert tree_text(twice, NAMES) == expected
 
 
 # ---- learning
 
 _costs = st.dictionaries(
-    st.builds(Options, register_rows=st.integers(1, 9)),
+    st.builds(Options, min_work_per_thread=st.integers(1, 9)),
     st.lists(st.floats(-1, 1), min_size=5, max_size=5),
     max_size=6,
 )
@@ -194,14 +196,14 @@ def test_noise_makes_no_region() -> None:
     points = [(k, k, k) for k in (4, 8, 16, 32)]
     rng = random.Random(0)
     ratios = {
-        Options(register_rows=r): {v: Ratio(rng.gauss(0, 0.02), 0.02, 1.0) for v in points}
+        Options(min_work_per_thread=r): {v: Ratio(rng.gauss(0, 0.02), 0.02, 1.0) for v in points}
         for r in range(1, 5)
     }
     ratios[Options()] = {v: Ratio(0.0, 0.0, 1.0) for v in points}
     assert isinstance(learn_tree(ratios, dict.fromkeys(points, 0.25)).tree, Leaf)
 
 
-FAST, WIDE = Options(register_rows=2), Options(register_vectors=3)
+FAST, WIDE = Options(chains=2), Options(parallel_loops=2)
 
 
 def _grid(cost: Any, n: int = 160) -> tuple[dict[Options, dict[Any, Ratio]], dict[Any, float]]:
@@ -281,8 +283,8 @@ def test_what_is_worth_having_complements_the_rest() -> None:
     default = attempt(Options(), [0.0] * 10)
     left = attempt(FAST, [-0.3] * 5 + [0.3] * 5)
     right = attempt(WIDE, [0.3] * 5 + [-0.3] * 5)
-    middling = attempt(Options(row_unroll=2), [-0.1] * 10)
-    like = attempt(Options(row_unroll=3), [-0.299] * 5 + [0.3] * 5)
+    middling = attempt(Options(min_work_per_thread=2), [-0.1] * 10)
+    like = attempt(Options(min_work_per_thread=3), [-0.299] * 5 + [0.3] * 5)
     chosen = worth_having([default, like, middling, left, right], points, 8)
     assert [a.options for a in chosen[:1]] == [Options()]
     assert {id(left), id(right)} <= {id(a) for a in chosen}
@@ -291,13 +293,13 @@ def test_what_is_worth_having_complements_the_rest() -> None:
 
 def test_what_is_rarely_the_best_stays_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are grown from few options at many sizes; what they leave out is not forgotten."""
-    rows = [Options(row_unroll=n) for n in range(5, 17)]
+    rows = [Options(min_work_per_thread=n) for n in range(5, 17)]
     measured: list[list[Options]] = []
 
     def measure(_race: Any, some: Sequence[Attempt], sizes: Any, *_: float) -> None:
         measured.append([a.options for a in some])
         for a, (k,) in itertools.product(some, sizes):
-            best = a.options.row_unroll - 5 == k % 12
+            best = a.options.min_work_per_thread - 5 == k % 12
             a.ratios[k,] = Ratio(-0.3 if best else 0.0, 0.0, 1.0)
 
     monkeypatch.setattr("tcsym.tuning.survey.measure_field", measure)
@@ -367,13 +369,13 @@ def test_the_space_has_axes_that_change_code_only() -> None:
     target = resolve_target("cpu:avx2")
     matmul = space_of(analyse(MM)["mm"], target, Options(), 2)
     names = [name for name, _ in matmul.axes]
-    assert {"register_rows", "pack", "panel_parts", "min_work_per_thread"} <= set(names)
-    assert "row_block" not in names
+    assert {"plan[m]", "min_work_per_thread"} <= set(names)
+    assert not {"fusion", "inner_fusion"} & set(names)
     assert {"Panels", "InPlace", "Products"} <= {*dict(matmul.axes)["plan"]}
     text = "def f(float(M,N) A) -> (S) { S(n) +=! A(m,n) }"
     columns = space_of(analyse(text)["f"], target, Options(), 1)
-    assert "strip_vectors" in dict(columns.axes)
-    assert not {"register_rows", "pack", "min_work_per_thread"} & set(dict(columns.axes))
+    assert "plan[n]" in dict(columns.axes)
+    assert not {"fusion", "min_work_per_thread"} & set(dict(columns.axes))
     assert all(values[0] == value_of(Options(), name) for name, values in matmul.axes)
 
 
@@ -383,36 +385,24 @@ def test_every_value_of_an_axis_is_legal() -> None:
             Options(**{name: value})
 
 
-def test_the_model_prunes_tiles_that_spill_or_starve() -> None:
-    target = resolve_target("cpu:avx2")
-    space = space_of(analyse(MM)["mm"], target, Options(), 1)
-
-    def predicted(rows: int, vectors: int) -> float:
-        options = Options(register_rows=rows, register_vectors=vectors)
-        return space.predicted(options, Options(), ((64, 64, 64),))
-
-    assert predicted(6, 2) == 1.0
-    assert predicted(1, 1) > 2.0
-    assert predicted(14, 4) > 2.0
-    assert predicted(4, 3) < 1.2
-
-
+DEFAULT = Options()
 SPACE = Space(
     (
-        ("register_rows", (0, 1, 2, 3, 4, 5, 6, 8)),
-        ("register_vectors", (0, 1, 2, 3, 4)),
-        ("reduction_unroll", (4, 1, 2, 8)),
-        ("pack", (True, False)),
-        ("panel_parts", (8, 1, 2, 4, 16)),
+        ("chains", (0, 1, 2, 3, 4, 5, 6, 8)),
+        ("min_work_per_thread", (DEFAULT.min_work_per_thread, 1, 2, 3, 4)),
+        ("max_operations", (DEFAULT.max_operations, 1, 2, 8)),
+        ("parallelize", (True, False)),
+        ("plan", ("", "A", "B", "C", "D")),
     ),
-    None,
-    16,
 )
 
 
 def _cost(o: Options) -> float:
-    tile = (o.register_rows or 6) * (o.register_vectors or 2)
-    return math.exp(0.02 * abs(tile - 12) + 0.1 * (not o.pack) - 0.05 * (o.reduction_unroll == 2))
+    """The least where one field is 6, one 2, and two have the best of few values."""
+    known = {0: 6, DEFAULT.min_work_per_thread: 2}
+    tile = known.get(o.chains, o.chains) * known.get(o.min_work_per_thread, o.min_work_per_thread)
+    rest = 0.1 * (not o.parallelize) - 0.05 * (o.max_operations == 2)
+    return math.exp(0.02 * abs(tile - 12) + rest)
 
 
 @pytest.mark.parametrize("kind", [Guided, Genetic])
@@ -431,13 +421,13 @@ def test_a_search_finds_the_best_of_1600_points_in_150(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Guided, Genetic])
 def test_a_search_ends_when_all_is_tried(kind: Any) -> None:
-    space = Space((("row_unroll", (4, 1, 2)), ("pack", (True, False))), False, 16)
+    space = Space((("chains", (0, 1, 2)), ("parallelize", (True, False))))
     search = kind(space, [], random.Random(0))
     search.tell([(Options(), [1.0])])
     asked: list[Options] = []
     while batch := search.ask(4):
         asked += batch
-        search.tell([(o, [1.0 + 0.1 * o.row_unroll]) for o in batch])
+        search.tell([(o, [1.0 + 0.1 * o.chains]) for o in batch])
     assert len(asked) == len(set(asked)) == 5
 
 

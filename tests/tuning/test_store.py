@@ -34,11 +34,11 @@ TARGET = replace(target_of("avx2"), name="cpu", cpu="some")
 OTHER = replace(TARGET, cpu="other")
 NARROW = replace(target_of("novector"), name="cpu", cpu="some")
 PROGRAM = "ab" * 32
-FAST = Options(register_rows=4)
+FAST = Options(chains=4)
 TREE = {
     "if": "n0*n1 >= 4096",
-    "then": {"options": {"register_rows": 4}},
-    "else": {"options": {"pack": False}},
+    "then": {"options": {"chains": 4}},
+    "else": {"options": {"parallelize": False}},
 }
 
 
@@ -78,7 +78,7 @@ def options_found(target: Target = TARGET) -> list[tuple[Options, str]]:
 
 
 ANALYTIC = [(Options(), "analytic")]
-FROM_USER = [(FAST, "user"), (Options(pack=False), "user")]
+FROM_USER = [(FAST, "user"), (Options(parallelize=False), "user")]
 
 
 def test_what_is_put_is_found_for_this_machine_only(database: Database) -> None:
@@ -95,8 +95,8 @@ def test_what_is_put_is_found_for_this_machine_only(database: Database) -> None:
 def test_a_tuned_program_replaces_and_is_seen_at_once(database: Database) -> None:
     database.put([tuned()])
     assert len(options_found()) == 2
-    database.put([tuned(tree={"options": {"row_unroll": 2}})])
-    assert options_found() == [(Options(row_unroll=2), "user")]
+    database.put([tuned(tree={"options": {"min_work_per_thread": 2}})])
+    assert options_found() == [(Options(min_work_per_thread=2), "user")]
     assert database.delete(Tuned, "program = ?", [PROGRAM]) == 1
     assert options_found() == ANALYTIC
 
@@ -213,7 +213,7 @@ def test_an_older_version_is_migrated_and_loses_nothing(
 def test_options_of_another_schema_are_not_used(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for unknown in ({"schema": 999}, {"warp_tiles": 3}, {"register_rows": 10**9}):
+    for unknown in ({"schema": 999}, {"warp_tiles": 3}, {"chains": 10**9}):
         database.put([tuned(tree={"options": unknown})])
         with caplog.at_level(logging.WARNING):
             assert options_found() == ANALYTIC
@@ -338,7 +338,10 @@ def test_shipped_options_serve_machines_with_such_vectors(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipped, "DIRECTORY", str(base))
-    rows = [tuned(), tuned(machine=machine_key(NARROW), tree={"options": {"row_unroll": 1}})]
+    rows = [
+        tuned(),
+        tuned(machine=machine_key(NARROW), tree={"options": {"min_work_per_thread": 1}}),
+    ]
     (base / shipped.file_name("mm", PROGRAM)).write_text(tuned_text(rows))
     shipped._paths.cache_clear()
     in_shipped = [(options, "shipped") for options, _ in FROM_USER]
@@ -348,7 +351,7 @@ def test_shipped_options_serve_machines_with_such_vectors(
     _regions.cache_clear()
     assert options_found() == in_shipped
     assert options_found(OTHER) == in_shipped
-    assert options_found(NARROW) == [(Options(row_unroll=1), "shipped")]
+    assert options_found(NARROW) == [(Options(min_work_per_thread=1), "shipped")]
     Database(str(base / "options"))
     user = Database.at(str(base))
     assert user is not None
@@ -359,7 +362,10 @@ def test_shipped_options_serve_machines_with_such_vectors(
 
 
 def test_shipped_text_gives_equal_rows_back() -> None:
-    rows = [tuned(), tuned(machine=machine_key(NARROW), tree={"options": {"row_unroll": 1}})]
+    rows = [
+        tuned(),
+        tuned(machine=machine_key(NARROW), tree={"options": {"min_work_per_thread": 1}}),
+    ]
     text = tuned_text(rows)
     assert sorted(tuned_rows(text), key=str) == sorted(rows, key=str)
     assert tuned_text(reversed(rows)) == text
@@ -367,7 +373,7 @@ def test_shipped_text_gives_equal_rows_back() -> None:
 
 
 def test_candidates_are_shipped_with_the_tree() -> None:
-    others = [{"register_rows": 6}, {"row_unroll": 2}]
+    others = [{"chains": 6}, {"min_work_per_thread": 2}]
     row = tuned(tree={**TREE, "candidates": others})
     (back,) = tuned_rows(tuned_text([row]))
     assert json.loads(back.tree)["candidates"] == others
@@ -377,9 +383,9 @@ def test_candidates_are_found_and_never_fail(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert candidates_for(PROGRAM, TARGET, 3) == ()
-    database.put([tuned(tree={**TREE, "candidates": [{"row_unroll": 2}]})])
+    database.put([tuned(tree={**TREE, "candidates": [{"min_work_per_thread": 2}]})])
     found = candidates_for(PROGRAM, TARGET, 3)
-    assert found == (FAST, Options(pack=False), Options(row_unroll=2))
+    assert found == (FAST, Options(parallelize=False), Options(min_work_per_thread=2))
     database.put([tuned(tree={**TREE, "candidates": [{"of another": 2}]})])
     assert candidates_for(PROGRAM, TARGET, 3) == ()
     assert options_found() == FROM_USER and "are not used" in caplog.text

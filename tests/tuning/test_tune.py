@@ -49,7 +49,8 @@ from tests.tuning.faults import MM, Inline, Modelled
 
 TARGET = resolve_target("cpu:novector")
 PROGRAM = analyse(MM)["mm"]
-GIVEN = Options(block_tiles=7)
+GIVEN = Options(min_work_per_thread=7)
+FLAT, TALL = Options(min_work_per_thread=32768), Options(min_work_per_thread=1048576)
 SIZES = [{"M": 8, "N": 8, "K": 8}, {"M": 64, "N": 32, "K": 16}, {"M": 256, "N": 64, "K": 128}]
 
 
@@ -113,7 +114,7 @@ def test_a_fault_in_a_survey_costs_the_candidate_only() -> None:
     pool = WorkerPool(1, 60.0, 2**30)
     given = request(distribution=distribution(SIZES[:1]), compile=faults.faulty)
     race = Race(template_job(given), pool, 60.0, {})
-    good = Options(register_rows=3)
+    good = Options(chains=3)
     options = (DEFAULT, faults.WRONG_RESULT, good, faults.CRASH)
     attempts = [Attempt(o, "measured") for o in options]
     try:
@@ -144,10 +145,10 @@ def test_a_kernel_that_cannot_run_is_an_error() -> None:
 
 
 def fast_rows(options: Options, values: tuple[int, ...]) -> float:
-    """Tall: many rows are good. Flat: few. One field is bad everywhere, one does not matter."""
-    rows = options.register_rows or 4
+    """Tall: few threads are good. Flat: many. One field is bad everywhere, others do not matter."""
+    rows = {32768: 2, 65536: 3, 262144: 6, 1048576: 8}.get(options.min_work_per_thread, 4)
     best = 8 if values[0] >= 128 else 2
-    return 1e-4 * (1 + 0.1 * abs(rows - best) + 0.3 * (not options.pack))
+    return 1e-4 * (1 + 0.1 * abs(rows - best) + 0.3 * (options.scheduler == "isl"))
 
 
 def test_a_leaf_may_serve_only_sizes_that_were_not_tuned() -> None:
@@ -405,7 +406,7 @@ class Mangling(Inline):
     """What it is sent arrives as something else."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(fn, replace(args[0], candidate=Options(pack=False)))
+        return super().submit(fn, replace(args[0], candidate=Options(parallelize=False)))
 
 
 def test_workers_that_compile_other_code_are_told() -> None:
@@ -451,7 +452,7 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(distributed: Any) -> None:
 def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database) -> None:
 
     def prefers(options: Options, values: tuple[int, ...]) -> float:
-        return 1e-4 * (1.5 - 0.5 * (options.register_rows == 2))
+        return 1e-4 * (1.5 - 0.5 * (options.parallel_loops == 2))
 
     kernel = tc.define(MM, target="cpu:novector").mm
     assert kernel.options_for(M=4, N=4, K=4).origin == "analytic"
@@ -459,7 +460,7 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
     assert report.gain > 1.2
     for found in (kernel, tc.define(MM, target="cpu:novector").mm):
         choice = found.options_for(M=16, N=8, K=8)
-        assert choice.options == Options(register_rows=2)
+        assert choice.options == Options(parallel_loops=2)
         assert (choice.origin, choice.nearest, choice.distance) == (
             "user",
             (8, 8, 8),
@@ -471,13 +472,13 @@ def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database
     assert database.select(Tuned)[0].text == MM
     for given, expected in (
         (None, ("user", 2)),
-        (Options(), ("given", 0)),  # the defaults, so that a gain can be measured
-        (Options(row_unroll=2), ("given", 0)),
+        (Options(), ("given", 3)),  # the defaults, so that a gain can be measured
+        (Options(min_work_per_thread=2), ("given", 3)),
         (Options(bind="after"), ("user", 2)),
         (Options(bind={"K": "after"}), ("user", 2)),
     ):
         choice = tc.define(MM, target="cpu:novector", options=given).mm.options_for(M=16, N=8, K=8)
-        assert (choice.origin, choice.options.register_rows) == expected, given
+        assert (choice.origin, choice.options.parallel_loops) == expected, given
     with pytest.raises(SizeError, match="`K`"):
         kernel.options_for(M=1, N=1)
 
@@ -598,7 +599,7 @@ def test_a_first_tune_with_no_time_keeps_nothing(database: Database) -> None:
 def test_what_is_shipped_serves_where_nothing_was_measured(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = json.dumps({"options": {"row_unroll": 3}})
+    text = json.dumps({"options": {"chains": 3}})
     given = (
         PROGRAM.canonical,
         machine_key(TARGET),
@@ -614,10 +615,13 @@ def test_what_is_shipped_serves_where_nothing_was_measured(
         shipped.tuned_text([Tuned(*given)])
     )
     monkeypatch.setattr(shipped.shipped, "__defaults__", (str(tmp_path),))
-    report = tune.tune(request(60, executor=Modelled(fast_rows), start=(Options(register_rows=8),)))
-    found, values = leaf_of(report.tree, (256, 128, 64)).options, (256, 128, 64)
-    assert found.register_rows and fast_rows(found, values) < fast_rows(DEFAULT, values)
-    assert leaf_of(report.tree, (100_000, 1, 1)).options == Options(row_unroll=3)
+
+    def prefers(options: Options, values: tuple[int, ...]) -> float:
+        return 1e-4 * (1.5 - 0.5 * (options == TALL))
+
+    report = tune.tune(request(60, executor=Modelled(prefers), start=(TALL,)))
+    assert leaf_of(report.tree, (256, 128, 64)).options == TALL
+    assert leaf_of(report.tree, (100_000, 1, 1)).options == Options(chains=3)
 
 
 # ---- workers that are killed, budgets that are too small
@@ -725,7 +729,7 @@ def test_a_budget_is_a_promise(
 ) -> None:
     """Of the time of jobs, at most one that has begun is more than was promised."""
     clock = Ticking(monkeypatch, seconds)
-    report = clock.tuned(budget, start=(Options(register_rows=2), Options(register_rows=8)))
+    report = clock.tuned(budget, start=(FLAT, TALL))
     assert clock.now <= budget + seconds
     assert report.seconds <= 1.1 * budget or seconds > 0.1 * budget
     if budget == 60 and seconds == 0.3:
@@ -736,7 +740,7 @@ def test_time_is_set_aside_to_confirm(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short the budget, what was searched for is not lost for want of time."""
     for budget in (6, 10, 20):
         clock = Ticking(monkeypatch, 0.2)
-        report = clock.tuned(budget, start=(Options(register_rows=2, pack=True),))
+        report = clock.tuned(budget, start=(FLAT,))
         assert len(report.trials) > 1 and not report.notes
 
 

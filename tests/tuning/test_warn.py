@@ -21,7 +21,7 @@ from tcsym.tuning.stores import user_database
 from tcsym.tuning.tree import Leaf, Split, Tree, kept_json
 from tests.tuning.faults import MM
 
-FAST = Options(row_unroll=2)
+FAST = Options(min_work_per_thread=2)
 TREE = Split(hull([(8, 8, 8)]), Leaf(FAST), Leaf(Options()))
 
 

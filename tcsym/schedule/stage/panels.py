@@ -31,13 +31,13 @@ from tcsym.index.expr import (
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import eliminate, extent
 from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node
-from tcsym.options import Options
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.names import replace_private
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import reorder_chain
 from tcsym.schedule.order.parallelise import is_free
 
+BLOCK_TILES = 16  # least of rows in a block, where threads share rows as columns are few
 NARROW = 32  # tiles: too few to be shared evenly
 ROW_BYTES = 512  # copying as many takes as long as two threads writing to one line
 
@@ -74,7 +74,7 @@ class Sizes(Struct, frozen=True):
     block: Index
 
 
-def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: Options) -> Sizes:
+def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room) -> Sizes:
     """Shares of the threads, and panels.
 
     n_tiles: column tiles. loops: extents of the loops that use a panel again, the blocked one
@@ -84,12 +84,12 @@ def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: O
     blocks = ONE
     if loops:
         rows = product_of(loops)
-        enough = floordiv(rows, options.block_tiles)
+        enough = floordiv(rows, BLOCK_TILES)
         most_blocks = maximum(1, minimum(room.threads, loops[0]))
         few = maximum(1, minimum(most_blocks, enough, floordiv(NARROW, maximum(1, n_tiles))))
         copied = max(1, room.bytes // (ROW_BYTES * room.rows))
         blocks = choose(ge(rows * room.fit, copied * n_tiles), most_blocks, few)
-    most = maximum(1, minimum(room.fit, floordiv(n_tiles, options.panel_parts)))
+    most = maximum(1, minimum(room.fit, n_tiles))
     columns = ceildiv(room.threads, blocks)  # threads that share a block
     panels = columns * maximum(1, ceildiv(n_tiles, columns * most))
     panel = maximum(1, ceildiv(n_tiles, panels))
@@ -115,7 +115,7 @@ def block_panels(
     inside = tuple(x.variable for x in chain[1:length])
     around = loops_around(kernel.body, column_tile)
     loops = tuple(_most(x, around) for x in chain[1:length])
-    sizes = panel_sizes(_most(columns, around), loops, room, setting.options)
+    sizes = panel_sizes(_most(columns, around), loops, room)
     panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)
     first = var(panel) * sizes.panel
     end = minimum(first + sizes.panel, columns.upper)

@@ -87,7 +87,7 @@ def schedule_contraction(
     `overlapping`: as of `tile_registers`, with its contract.
     """
     kernel, names = widened_terms(kernel, nest), setting.names
-    if setting.options.pack:
+    if setting.tiling.packs:
         kernel = pack_steps(order_reductions(kernel, nest, roles), nest, roles, setting).kernel
         roles = _roles_of(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
@@ -102,12 +102,12 @@ def schedule_contraction(
     kernel = _fill_stationary(tiled, sides.stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
-    kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+    kernel = _unroll_reductions(kernel, frozenset(left), setting.tiling.unroll)
     if overlapping:
         return kernel
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
-    masked = not setting.options.pack
+    masked = not setting.tiling.packs
     kernel = narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
     return _single_row_tile(kernel, tiled, rows, shape)
 
@@ -190,7 +190,7 @@ def _tiles_that_fit(
 
 def _share(setting: Setting) -> int:
     """Bytes of the second cache that a panel may take."""
-    return setting.machine.level("l2").bytes * setting.options.panel_percent // 100
+    return setting.machine.level("l2").bytes // 2
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
@@ -203,9 +203,9 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     assert roles.rows is not None
     terms = [x for x, _ in reductions(body)]
     fused = all(is_fused(x, roles.columns, roles.rows) for x in terms)
-    if not setting.options.register_rows and not fused:
+    if not setting.tiling.rows and not fused:
         rows = min(rows, setting.machine.vector_registers // 2 // vectors // accumulators)
-    if not setting.options.register_rows and any(map(_is_added_apart, terms)):
+    if not setting.tiling.rows and any(map(_is_added_apart, terms)):
         rows = min(rows, setting.machine.vector_registers * 3 // 8 // vectors // accumulators)
     return TileShape(max(1, rows), vectors, lanes, setting.machine.has_masks)
 

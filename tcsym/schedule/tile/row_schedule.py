@@ -62,7 +62,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
         return kernel, f"scalar: {reason}"
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
-    unroll = _unroll(body, best, setting.options.row_unroll)
+    unroll = _unroll(body, best, setting.tiling.row_vectors)
     if sums_gathered(body, best):
         lanes, unroll = min(lanes, GATHERED_LANES), min(unroll, GATHERED_VECTORS)
     if unroll > 1:

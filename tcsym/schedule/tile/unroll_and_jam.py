@@ -98,7 +98,7 @@ def schedule_row_blocks(kernel: Kernel, nest: str, x: RowBlocks, setting: Settin
         kernel, nest = replace(kernel, body=body), order[0]
     what = f"blocks of {x.n_rows} by {x.n_outer} rows" if outer else f"{x.n_rows} rows at a time"
     setting.note(nest, what)
-    few = replace(setting, options=replace(setting.options, row_unroll=x.vectors))
+    few = setting.with_tiling(row_vectors=x.vectors)
     known = {b.name for b in kernel.buffers}
     kernel = schedule_rows(kernel, nest, few)
     lanes = {b.name for b in kernel.buffers} - known

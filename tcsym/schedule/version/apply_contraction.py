@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, condition_variables
 from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.schedule.analysis.assume import in_context
@@ -77,9 +75,8 @@ def _in_panels(kernel: Kernel, nest: str, columns: str, rows: str, setting: Sett
 
 def _in_place(kernel: Kernel, nest: str, x: InPlace, setting: Setting) -> Kernel:
     roles = _roles(kernel, nest, x.columns, x.rows)
-    options = replace(setting.options, pack=False, register_rows=x.height)
     setting.note(nest, f"contraction in place, columns {x.columns}, rows {x.rows}")
-    return _in_whole_tiles(kernel, nest, roles, replace(setting, options=options))
+    return _in_whole_tiles(kernel, nest, roles, setting.with_tiling(packs=False, rows=x.height))
 
 
 def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
@@ -96,7 +93,7 @@ def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     if not windows.loops and not are_known(band, straight):
         return schedule_contraction(kernel, nest, roles, setting)
     for vectors in dict.fromkeys((setting.vectors, min(setting.vectors, WHOLE_VECTORS))):
-        wide = replace(setting, options=replace(setting.options, register_vectors=vectors))
+        wide = setting.with_tiling(vectors=vectors)
         whole = literal_copy(kernel, nest, windows, setting.names)
         moved = _renamed(roles, whole)
         fits = _fits_whole(whole.kernel, whole.copy, moved, wide)
@@ -107,7 +104,7 @@ def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
             kernel = whole.before(nest, fits)
             kernel = schedule_contraction(kernel, whole.new[nest], moved, wide, True)
     if windows.loops:  # what is left has windows of few or many steps
-        setting = replace(setting, options=replace(setting.options, reduction_unroll=1))
+        setting = setting.with_tiling(unroll=1)
     return schedule_contraction(kernel, nest, roles, setting)
 
 

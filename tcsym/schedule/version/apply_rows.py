@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import find_loop, outermost_loops
@@ -65,15 +63,13 @@ def apply_rows(plan: RowPlan, kernel: Kernel, nest: str, setting: Setting) -> Ke
 
 
 def _unrolled(setting: Setting, vectors: int | None) -> Setting:
-    """With so many vectors of a row in flight; None: as options say."""
-    n = setting.options.row_unroll if vectors is None else vectors
-    return replace(setting, options=replace(setting.options, row_unroll=n))
+    """With so many vectors of a row in flight; None: as usual."""
+    return setting if vectors is None else setting.with_tiling(row_vectors=vectors)
 
 
 def _wide(setting: Setting, vectors: int | None) -> Setting:
-    """With strips of so many vectors; None: as options say."""
-    n = setting.options.strip_vectors if vectors is None else vectors
-    return replace(setting, options=replace(setting.options, strip_vectors=n))
+    """With strips of so many vectors; None: as usual."""
+    return setting if vectors is None else setting.with_tiling(strip_vectors=vectors)
 
 
 def _split_windows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -18,7 +18,6 @@ from tcsym.schedule.analysis.operands import (
     Operand,
     outer_loops,
     over_outer,
-    row_operands,
     stationary_operands,
     streamed_operands,
 )
@@ -51,28 +50,12 @@ def contraction_sides(
     """Operands and loops of the register tile of the nest. `overlapping`: the loops stay."""
     band = _band(kernel, nest)
     sides = Sides(kernel, nest, roles, outer_loops(band, roles))
-    if not setting.options.pack:
+    if not setting.tiling.packs:
         return sides if overlapping else _with_rows(sides, (), setting)
-    streamed = _streamed(kernel, band, roles, setting)
-    stationary = _stationary(kernel, band, roles, setting)
+    streamed = streamed_operands(kernel, band, roles, setting.names)
+    stationary = stationary_operands(kernel, band, roles, setting.names)
     sides = _with_columns(sides, tuple(streamed), setting)
     return _with_rows(sides, tuple(stationary), setting)
-
-
-def _streamed(kernel: Kernel, band: Band, roles: Roles, setting: Setting) -> list[Operand]:
-    if setting.options.pack_columns == "never":
-        return []
-    return streamed_operands(kernel, band, roles, setting.names)
-
-
-def _stationary(kernel: Kernel, band: Band, roles: Roles, setting: Setting) -> list[Operand]:
-    match setting.options.pack_rows:
-        case "auto":
-            return stationary_operands(kernel, band, roles, setting.names)
-        case "always":
-            return row_operands(kernel, band, roles, setting.names)
-        case "never":
-            return []
 
 
 def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting) -> Sides:

@@ -59,6 +59,7 @@ from tcsym.schedule.stage.along_sum import Along, along_sum
 from tcsym.schedule.stage.packed_steps import reduced
 from tcsym.schedule.tile.contraction_schedule import contraction_refusal
 
+REUSE = 2  # register tiles of rows that use a panel: from there packing pays
 FEW_ROWS = 4
 FEW_COLUMNS = 5
 FEW_ELEMENTS, MORE_ELEMENTS = 65, 201  # with fewer, vectors along terms, or many, are full sooner
@@ -128,7 +129,7 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         return ge(rows, BOUND_ROWS)
     if not streams_in_place(kernel, nest, roles, setting):
         return _panels_beat_products(kernel, nest, roles, rows, setting)
-    least = max(1, setting.options.pack_reuse * setting.rows)
+    least = REUSE * setting.rows
     uses = rows * _repeats(kernel, nest, roles, rows)
     terms = _term_count(kernel, nest)
     first = setting.machine.level("l1")

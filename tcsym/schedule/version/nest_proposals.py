@@ -49,7 +49,7 @@ def shared_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version
         return
     kernel, nest = rows_last(kernel, nest)
     strip = _most(extent(band_of(find_loop(kernel.body, nest)).loops[-1])) or 1
-    height = max(strip, setting.options.row_block * _tile_rows(kernel, nest, setting))
+    height = max(strip, _tile_rows(kernel, nest, setting))
     if block_rows(kernel, nest, height, setting.names) is not None:
         yield always(SharedRows(height))
 
