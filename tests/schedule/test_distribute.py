@@ -41,7 +41,7 @@ def mapped(text: str) -> Kernel:
 
 def test_what_few_rows_keep_does_not_grow_with_many() -> None:
     scores = [b for b in mapped(ATTENTION).buffers if b.name.startswith("A") and b.space == "arena"]
-    assert len(scores) == 3  # of a block of rows, of all of few rows, and of rows in lanes
+    assert len(scores) == 2  # of a block of rows, and of all of few rows
     many = {"L": index(1000), "S": index(2)}
     for b in scores:
         extents = [substitute(e, many).as_int() for e in b.shape]

@@ -25,7 +25,7 @@ def test_panels_fit_and_threads_get_a_share(
     n_tiles: int, loops: tuple[int, ...], threads: int
 ) -> None:
     room = Room(2**18, index(5), 6, index(threads))
-    sizes = panel_sizes(index(n_tiles), tuple(map(index, loops)), room, Options())
+    sizes = panel_sizes(index(n_tiles), tuple(map(index, loops)), room)
     panel, most, block_size = sizes.panel.as_int(), sizes.most.as_int(), sizes.block.as_int()
     assert panel is not None and most is not None and block_size is not None
     assert 1 <= panel <= most <= max(1, min(5, n_tiles)) and block_size >= 1
@@ -41,7 +41,7 @@ def test_threads_share_rows_where_copying_all_columns_is_less_than_sharing_lines
     def block_rows(rows: int, depth: int) -> int | None:
         fit = index(2**18 // (64 * depth))
         room = Room(2**18, fit, 6, index(2))
-        return panel_sizes(index(16), (index(rows),), room, Options()).block.as_int()
+        return panel_sizes(index(16), (index(rows),), room).block.as_int()
 
     assert block_rows(100, 4) == 50
     assert block_rows(20, 4000) == 20
