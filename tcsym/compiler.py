@@ -134,13 +134,12 @@ class Unfinished:
     def __init__(self, stages: Lowering, whole: bool = False) -> None:
         from tcsym.ir.loops import Loop
         from tcsym.ir.traverse import walk
-        from tcsym.ir.views import left_out_of_call
         from tcsym.schedule.stage.binding import held_bytes
 
         self._stages = stages
         scheduled = stages.scheduled()
         mapped = stages.mapped(scheduled, whole)
-        self._left_out = left_out_of_call(mapped.kernel)
+        self._left_out = mapped.kernel.left_out
         self.sizes = mapped.kernel.sizes
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes, mapped.warnings
         self._held = held_bytes(mapped.kernel)

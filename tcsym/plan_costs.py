@@ -15,7 +15,6 @@ from tcsym.cost.terms import TERMS, Counts, prices_of
 from tcsym.index.expr import condition_variables
 from tcsym.ir.loops import THREADS, Kernel
 from tcsym.ir.text import kernel_text
-from tcsym.ir.views import body_sizes
 from tcsym.mapping.text import with_nest
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken
@@ -92,7 +91,7 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
 
 def counts_at(kernel: Kernel, machine: Machine, sizes: Mapping[str, int]) -> Counts:
     """By `TERMS`, of a call of the mapped kernel."""
-    columns = {name: np.array([n], np.int64) for name, n in body_sizes(kernel, sizes).items()}
+    columns = {name: np.array([n], np.int64) for name, n in sizes.items()}
     return np.asarray(counted(kernel, machine, columns)[0])
 
 
@@ -122,11 +121,10 @@ def versions_text(
     """Of each variable that the kernel chooses: the costs by which it does, and the terms of a call
     with each of its values."""
     found, prices = dict[str, tuple[str, ...]](), prices_of(machine)
-    given = body_sizes(kernel, sizes)
     for c in kernel.choices:
-        columns = {name: np.full(c.versions, n) for name, n in given.items()}
+        columns = {name: np.full(c.versions, n) for name, n in sizes.items()}
         rows = counted(kernel, machine, {**columns, c.variable: np.arange(c.versions)})
-        costs = c.costs.at({THREADS: 1, **given})
+        costs = c.costs.at({THREADS: 1, **sizes})
         told = (f"{_time(x)}: {_terms(row * prices, '')}" for x, row in zip(costs, rows))
         found[c.variable] = tuple(told)
     return found

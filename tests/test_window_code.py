@@ -50,48 +50,10 @@ def test_depthwise_convolution_adds_from_memory(target: str, register: str) -> N
     assert len(block) <= 16
 
 
-@pytest.mark.parametrize(("target", "vectors"), [("cpu:avx2", 1), ("cpu:avx512", 2)])
-def test_windows_of_3_keep_their_weights_and_load_a_row_once(target: str, vectors: int) -> None:
-    """Four rows of 9 products; 6 rows of the operand at 3 places; weights stay in registers."""
-    block = hot_block(DEPTHWISE, target, "vfmadd")
-    assert count(block, "vfmadd") == 4 * 9 * vectors
-    reads = r"(vmovups|vfmadd\d+ps)\s+-?\d*\(%r.*%[yz]mm"
-    assert count(block, reads) == 6 * 3 * vectors
-    assert count(block, r"vbroadcast|vmaskmov|imul|\(%rsp.*%[yz]mm|%[yz]mm.*\(%rsp") == 0
-
-
 GROUPED = """def f(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) {
   O(n,g,o,h,w) +=! I(n,g,i,h+kh,w+kw) * W1(g,o,i,kh,kw)
 }"""
-
-
-@pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
-def test_windows_of_3_of_few_channels_need_no_masks(target: str, register: str) -> None:
-    """A channel: 9 points of 4 rows of two vectors; no mask, no pointer or vector spilled."""
-    block = hot_block(GROUPED, target, "vfmadd")
-    assert count(block, rf"vfmadd\d+ps.*%{register}") == 9 * 4 * 2
-    assert count(block, rf"vmovups\s+-?\d*\(%r.*%{register}") == 9 * 2
-    assert count(block, r"vmaskmov|\(%rsp") == 0
-
-
-SIZES = {"N": 8, "G": 32, "F": 4, "C": 4, "H": 56, "W": 56, "KH": 3, "KW": 3}
 OF_3 = GROUPED.replace("KH,KW", "3,3").replace("\n}", " where kh in 0:3, kw in 0:3\n}")
-
-
-@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
-@pytest.mark.parametrize(("source", "sizes"), [(GROUPED, SIZES), (OF_3, {})])
-def test_known_windows_of_few_channels_are_as_those_of_a_version(
-    target: str, source: str, sizes: dict[str, int]
-) -> None:
-    """No mask, and no weights that are kept on the stack, a vector of copies each."""
-    options = tcsym.Options(bind="after" if sizes else "never")
-    kernel = tcsym.define(source, target=target, sizes=sizes, options=options).f
-    text = kernel.explain("asm")
-    found = [b.splitlines() for b in re.split(r"^\.LBB", text, flags=re.MULTILINE)]
-    whole = [b for b in found if count(b, r"vfmadd\d+ps.*%[yz]mm") == 9 * 4 * 2]
-    bad = [count(b, r"vmaskmov|\{%k|\(%rsp.*%[yz]mm|%[yz]mm.*\(%rsp") for b in whole]
-    assert 0 in bad
-    assert not sizes or not any(bad)
 
 
 @pytest.mark.thinned(2)
@@ -103,13 +65,6 @@ def test_known_windows_are_right_at_every_edge(c: int, f: int, w: int) -> None:
     weights = rng.standard_normal((2, f, c, 3, 3)).astype(np.float32)
     expected = tcsym.define(GROUPED).f.reference(image, weights)
     np.testing.assert_allclose(tcsym.define(OF_3).f(image, weights), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3700), (GROUPED, 7100)])
-def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: int) -> None:
-    """Instructions of all versions; one of groups in lanes and one of single points are 1,500."""
-    found = sum(count(b, r"^\t[a-z]") for b in blocks(source, "cpu:avx2"))
-    assert found <= most
 
 
 def test_pooling_compares_rows_then_columns() -> None:

@@ -25,17 +25,14 @@ from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
 from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
-from tcsym.codegen.scalar.sizes import viewed_sizes
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Code
 from tcsym.index.expr import ZERO, Index
-from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
 from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
 from tcsym.ir.loops import LAUNCHED, THREADS, Kernel, Loop
 from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
-from tcsym.ir.views import viewed_values
 from tcsym.target.cuda import host_half
 from tcsym.target.machine import Machine
 from tcsym.target.target import Target
@@ -138,9 +135,6 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
-    if kernel.view is not None:
-        values = viewed_values(kernel.view)
-        shared, private = substitute(shared, values), substitute(private, values)
     in_parts = has_vectors and bool(module.parts)
     return Emission(kernel, module, host, in_parts, faults, shared, private, device)
 
@@ -244,10 +238,9 @@ def _entry(module: Module, kernel: Kernel) -> None:
     f = Function(module, head)
     error = f.alloca("i32", 4)
     f.do(f"store i32 0, ptr {error}, align 4")
-    sizes = "%sizes" if kernel.view is None else viewed_sizes(f, kernel.sizes, kernel.view)
-    args = [f"ptr {error}", "ptr %context", "ptr %buffers", f"ptr {sizes}"]
+    args = [f"ptr {error}", "ptr %context", "ptr %buffers", "ptr %sizes"]
     for kind, base, names in (
-        ("i64", sizes, kernel.sizes),
+        ("i64", "%sizes", kernel.sizes),
         ("ptr", "%buffers", kernel.arguments),
     ):
         for i in range(len(names)):

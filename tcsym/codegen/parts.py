@@ -15,7 +15,6 @@ from tcsym.index.values import holds
 from tcsym.ir.archive import pack
 from tcsym.ir.compiled import SYMBOL, Fault
 from tcsym.ir.loops import Kernel
-from tcsym.ir.views import body_sizes
 from tcsym.target.target import Target
 
 
@@ -49,7 +48,7 @@ class PartialCode:
         kernel = self._emission.kernel
         if kernel.left_out == FALSE:
             return False
-        return holds(kernel.left_out, body_sizes(kernel, sizes))
+        return holds(kernel.left_out, sizes)
 
     def missing(self) -> tuple[str, ...]:
         """The modules that are not made yet."""

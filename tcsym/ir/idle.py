@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.ir.views import viewed_values
 from tcsym.sizes.context import ANY, Interval, Ranges, decided, interval, narrowed, ranges_of
 
 NONE: frozenset[int] = frozenset()
@@ -36,8 +35,6 @@ def body_ranges(kernel: Kernel, sizes: Mapping[str, int]) -> Ranges:
     given = dict.fromkeys(kernel.sizes, Interval(0, None)) | {THREADS: Interval(1, None)}
     given |= ranges_of(kernel.context)
     given |= {name: Interval(value, value) for name, value in sizes.items()}
-    viewed = viewed_values(kernel.view) if kernel.view is not None else {}
-    given |= {name: interval(e, given) for name, e in viewed.items()}
     known = {name: x.low for name, x in given.items() if x.low == x.high and x.low is not None}
     taken = chosen(kernel, known)
     return given | {name: Interval(value, value) for name, value in taken.items()}

@@ -31,14 +31,13 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
-from tcsym.ir.views import body_sizes
 
 MOST_THREADS = 256  # more choose as these do, or miss code, which is made then
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     """The outermost loops to launch that a call may come to; `sizes`: those the kernel is given."""
-    values, found = body_sizes(kernel, sizes), dict[int, Loop]()
+    values, found = dict(sizes), dict[int, Loop]()
     for taken in _choices(kernel, values):
         loops = _Given({**values, **taken}, {}).launched(kernel.body)
         found |= {id(x): x for x in loops}

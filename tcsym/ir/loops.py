@@ -287,14 +287,6 @@ class Buffer(Struct, frozen=True):
 THREADS = "launch.threads"  # as many threads as the call may use, at least 1
 
 
-class View(Struct, frozen=True):
-    """If all of `units` are 1 in a call, the body runs with other sizes, for which it does the same
-    to the same memory: in each group the last size is the product of all, the others are 1."""
-
-    units: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...]
-
-
 class Choice(Struct, frozen=True):
     """A variable of which a launch gives the value, 0 <= it < `versions`: a kernel does the same
     whichever it is. It is the one of the least cost, by `costs` of the body's sizes and THREADS."""
@@ -324,7 +316,6 @@ class Kernel(Struct, frozen=True, dict=True):
     buffers: tuple[Buffer, ...]
     body: Node
     context: Context = ()
-    view: View | None = None
     left_out: Condition = FALSE
     narrow: bool = False
     constants: tuple[str, ...] = ()

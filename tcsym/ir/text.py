@@ -77,9 +77,6 @@ def kernel_text(kernel: Kernel) -> str:
         lines.append(f"  where {condition_text(known)}")
     lines += [f"  {name} = {e}" for name, e in formulas.items()]
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
-    if kernel.view is not None:
-        merged = ", ".join("*".join(g) for g in kernel.view.groups)
-        lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
     if kernel.left_out != FALSE:
         lines.append(f"  left to another: {condition_text(kernel.left_out)}")
     for c in kernel.choices:

@@ -178,13 +178,23 @@ def _band(node: Node, d: Order) -> tuple[str, Mapping[str, Loop], Node]:
     for top, _ in walk(node):
         band: dict[str, Loop] = {}
         inside = top
-        while isinstance(inside, Loop) and inside.order == "parallel":
+        while isinstance(top, Loop) and isinstance(inside, Loop) and inside.order == top.order:
             band[inside.variable], inside = inside, inside.body
         loops = [v for v, x in band.items() if x.kind == "serial"]
         if loops and sorted(loops) == sorted(d.axes):
+            _check_sums(top, band, inside)
             return next(iter(band)), band, inside
         seen = seen or loops
     raise Refused(f"order {' '.join(d.axes)} of {' '.join(seen)}")
+
+
+def _check_sums(top: Node, band: Mapping[str, Loop], inside: Node) -> None:
+    """If the loops are of sums, whose terms may be added in any order."""
+    if not isinstance(top, Loop) or top.order == "parallel":
+        return
+    alone = isinstance(inside, Update) and all(x.kind == "serial" for x in band.values())
+    if top.order != "reduction" or not alone:
+        raise Refused(f"{top.variable} is around more than terms of one sum")
 
 
 def merge(m: Mapping_, d: Merge) -> Mapping_:

@@ -5,6 +5,7 @@ by blocks that are turned in registers, row by row where lanes are in several ro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,10 +35,10 @@ from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Loop, Node, Store, TransposeBlock, Value, value_dtype
 from tcsym.ir.packed import elements_of
-from tcsym.ir.traverse import substitute_node
+from tcsym.ir.traverse import map_value, same, substitute_node
 from tcsym.mapping.nest import stride
 from tcsym.mapping.plan import Refused, Stage
-from tcsym.mapping.rows_apart import rows_apart
+from tcsym.mapping.rows_apart import divided_by, rows_apart
 from tcsym.mapping.tree import Mapping_
 
 Places = tuple[Index, ...]
@@ -61,17 +62,15 @@ class Copy(Struct, frozen=True):
         """Beyond the ends of the operand are zeros: what a masked load has there."""
         if self.d.as_ == "turned":
             return self._turned(into_copy=True)
-        dtype, places = self.m.buffers[self.d.operand].dtype, self.places
-        if self.value is not None:
-            return self._around(Store(self.name, places, self.value, self.name), self.dims)
+        value, places = self._made, self.places
 
-        def copied(source: Places) -> Node:
-            return Store(self.name, places, Read(self.d.operand, source, dtype), self.name)
+        def copied(place: Callable[[Index], Index]) -> Node:
+            return Store(self.name, places, map_value(value, same, place), self.name)
 
         lane = self.dims[-1]
-        whole, together = _together(self.source, lane)
+        whole = _are_together(self.source, lane)
         if whole == TRUE or lane.kind != "vector":
-            return self._around(copied(self.source), self.dims)
+            return self._around(copied(_as_it_is), self.dims)
         if lane.mask is not None:
             whole = all_of((whole, ge(lane.mask, lane.upper)))
         apart, ends = rows_apart(self.source, lane), lane.mask or ZERO
@@ -79,18 +78,25 @@ class Copy(Struct, frozen=True):
         moves |= apart.first.variables() if apart is not None else frozenset()
         outer = [x for x in self.dims[:-1] if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
-        vector = replace(lane, order="parallel", mask=None, body=copied(together))
+        vector = replace(lane, order="parallel", mask=None, body=copied(partial(_together, lane)))
         if apart is None:
-            single = replace(lane, order="parallel", body=copied(self.source))
+            single = replace(lane, order="parallel", body=copied(_as_it_is))
             other = self._around(single, inner)
         else:
-            held = Read(self.name, places, dtype)
+            held = Read(self.name, places, value_dtype(value))
             around: Callable[[Node], Node] = lambda x: self._around(x, inner)  # noqa: E731
-            one_by_one = apart.is_scattered and not self.m.machine.has_masks
+            is_short = self.m.buffers[self.d.operand].dtype.bits < 32
+            one_by_one = (apart.is_scattered or is_short) and not self.m.machine.has_masks
             other = (
                 apart.elements(copied, around) if one_by_one else apart.filled(held, copied, around)
             )
         return _in_order(outer, Branch(whole, self._around(vector, inner), other))
+
+    @property
+    def _made(self) -> Value:
+        """An element of the copy."""
+        operand = self.m.buffers[self.d.operand]
+        return Read(operand.name, self.source, operand.dtype) if self.value is None else self.value
 
     def out(self) -> Node:
         if self.d.as_ == "turned":
@@ -199,23 +205,29 @@ def _counted(x: Loop) -> Loop:
     return replace(x, kind="serial", order="parallel", upper=upper, mask=None)
 
 
-def _together(source: Places, lane: Loop) -> tuple[Condition, Places]:
-    """When all lanes are in one row of loops that are merged (`Merge`), and where they are then."""
-    conditions, v, n = list[Condition](), lane.variable, lane.upper
+def _are_together(source: Places, lane: Loop) -> Condition:
+    """All lanes are in one row of loops that are merged (`Merge`)."""
+    found = dict.fromkeys(a for s in source for a in divided_by(s, lane.variable))
+    rows = ((a.divisor, mod(a.dividend - var(lane.variable), a.divisor)) for a in found)
+    return all_of(dict.fromkeys(ge(n, first + lane.upper) for n, first in rows))
+
+
+def _together(lane: Loop, place: Index) -> Index:
+    """Where they are then."""
+    own = var(lane.variable)
 
     def one(a: Atom) -> Index | None:
-        if not isinstance(a, FloorDiv | Mod) or a.dividend.coefficient(v) != 1:
+        if not isinstance(a, FloorDiv | Mod) or a.dividend.coefficient(lane.variable) != 1:
             return None
-        first = a.dividend - var(v)
-        conditions.append(ge(a.divisor, mod(first, a.divisor) + n))
-        return (
-            floordiv(first, a.divisor)
-            if isinstance(a, FloorDiv)
-            else mod(first, a.divisor) + var(v)
-        )
+        first = a.dividend - own
+        whole = isinstance(a, FloorDiv)
+        return floordiv(first, a.divisor) if whole else mod(first, a.divisor) + own
 
-    places = tuple(map_atoms(s, one) for s in source)
-    return all_of(dict.fromkeys(conditions)), places
+    return map_atoms(place, one)
+
+
+def _as_it_is(place: Index) -> Index:
+    return place
 
 
 def _in_order(loops: Sequence[Loop], node: Node) -> Node:

@@ -8,6 +8,7 @@ place is not found by a division of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,9 +44,13 @@ class RowsApart(Struct, frozen=True):
     n: Index
 
     def filled(
-        self, held: Read, copied: Callable[[Places], Node], around: Callable[[Node], Node]
+        self,
+        held: Read,
+        copied: Callable[[Callable[[Index], Index]], Node],
+        around: Callable[[Node], Node],
     ) -> Node:
-        """The copy of all lanes. held: a lane of the copy; copied: what stores it from a place;
+        """The copy of all lanes. held: a lane of the copy; copied: what stores it from places
+        that a function makes of its own;
         around: the other loops of the copy."""
         lane, row = self.lane, f"{self.lane.variable}.row"
         count = lane.upper if lane.mask is None else minimum(lane.upper, maximum(lane.mask, 1))
@@ -53,7 +58,7 @@ class RowsApart(Struct, frozen=True):
         zero = Const(0.0 if held.dtype.is_float else 0, held.dtype)
 
         def of_row(y: Index, other: Const | Read) -> Node:
-            store = copied(self._places(y))
+            store = copied(partial(self._place, y))
             assert isinstance(store, Store)
             at = self.first + var(lane.variable)
             end = minimum(self.first + count, (y + 1) * self.n)
@@ -71,16 +76,18 @@ class RowsApart(Struct, frozen=True):
     @property
     def is_scattered(self) -> bool:
         """Lanes of a row are not side by side, so that a masked load has each by itself."""
-        return self._places(ZERO)[-1].coefficient(self.lane.variable) != 1
+        return self._place(ZERO, self.source[-1]).coefficient(self.lane.variable) != 1
 
-    def elements(self, copied: Callable[[Places], Node], around: Callable[[Node], Node]) -> Node:
+    def elements(
+        self, copied: Callable[[Callable[[Index], Index]], Node], around: Callable[[Node], Node]
+    ) -> Node:
         """Each lane by itself, from a place that is found once for the other loops of the copy."""
         lane, v = self.lane, self.lane.variable
         at = var(v) if lane.mask is None else minimum(var(v), maximum(lane.mask, 1) - 1)
-        store = copied(tuple(substitute(s, {v: at}) for s in self.source))
+        store = copied(lambda s: substitute(s, {v: at}))
         return around(replace(lane, kind="unrolled", order="parallel", mask=None, body=store))
 
-    def _places(self, y: Index) -> Places:
+    def _place(self, y: Index, place: Index) -> Index:
         """Where lanes are that are all in row `y`."""
         start = y * self.n
 
@@ -92,22 +99,27 @@ class RowsApart(Struct, frozen=True):
             rest = a.dividend - start
             return rest if a.divisor == self.n else mod(start, a.divisor) + rest
 
-        return tuple(map_atoms(s, one) for s in self.source)
+        return map_atoms(place, one)
 
 
 def rows_apart(source: Places, lane: Loop) -> RowsApart | None:
     """None if lanes are not found by one division, of which others are of whole rows."""
-    found = list[FloorDiv | Mod]()
-
-    def one(a: Atom) -> Index | None:
-        if isinstance(a, FloorDiv | Mod) and a.dividend.coefficient(lane.variable) == 1:
-            found.append(a)
-        return None
-
-    for s in source:
-        map_atoms(s, one)
+    found = [a for s in source for a in divided_by(s, lane.variable)]
     dividends, divisors = {a.dividend for a in found}, {a.divisor for a in found}
     rows = [n for n in divisors if all(m == n or floordiv(m, n) * n == m for m in divisors)]
     if len(dividends) != 1 or len(rows) != 1:
         return None
     return RowsApart(source, lane, dividends.pop() - var(lane.variable), rows[0])
+
+
+def divided_by(place: Index, variable: str) -> tuple[FloorDiv | Mod, ...]:
+    """What of it divides what moves one by one with the variable."""
+    found = list[FloorDiv | Mod]()
+
+    def one(a: Atom) -> Index | None:
+        if isinstance(a, FloorDiv | Mod) and a.dividend.coefficient(variable) == 1:
+            found.append(a)
+        return None
+
+    map_atoms(place, one)
+    return tuple(found)

@@ -9,6 +9,7 @@ shared but what neighbours read: tiles of a few rows load it once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from tcsym.target.machine import Machine
 
 COMMON = 3  # points of a window
 MOST_POINTS = 32  # of windows that are one code
+MOST_SUMS = 9  # registers for sums, beside those of operands
 HALF_BITS = 256  # of vectors that may be narrower
 
 
@@ -63,6 +65,13 @@ def _slides(nest: Nest, x: Loop) -> bool:
     return any(x.variable in i.variables() and i.variables() & {*nest.names} for i in places)
 
 
+def slides_along(nest: Nest, v: str) -> bool:
+    """A place moves with the loop of the band and with a sum."""
+    sums = {x.variable for x in nest.inner}
+    places = (i for s in nest.statements for a in s.accesses[1:] for i in a.subscripts)
+    return any(v in i.variables() and i.variables() & sums for i in places)
+
+
 def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> Iterator[Proposal]:
     """The plans of a nest that has windows."""
     for s in nest.statements:
@@ -81,22 +90,70 @@ class _Convolutions(Struct, frozen=True):
     c: Contractions
 
     def proposals(self) -> Iterator[Proposal]:
-        c, tile = self.c, self.c.machine.tile
+        c, tile = self._in_order, self.c.machine.tile
         c.check()
         if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
             raise Refused("windows of short numbers, several of which are added at once")
-        yield "panels", TRUE, f"{c.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
         place = replace(c, c=replace(c.c, joined=(c.c.columns,)))
-        yield "panels of rows", TRUE, f"{place.panels(tile.rows, tile.vectors)}\n{self._one_sum}"
+        ordered = self._ordered(c)
+        yield "rows in lanes", TRUE, "\n".join((ordered, self._rows_in_lanes(c)))
+        for name, x in (("panels", c), ("panels of rows", place)):
+            panels = x.panels(tile.rows, tile.vectors)
+            yield name, TRUE, "\n".join((ordered, panels, self._one_sum(c)))
         if c.streamed:
-            yield "in place", TRUE, place.in_place(FEW)
-            yield "rows in place", TRUE, place.in_place(tile.rows)
+            for name, n in (("in place", FEW), ("rows in place", tile.rows)):
+                yield name, TRUE, "\n".join((ordered, place.in_place(n)))
         yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
+    def _rows_in_lanes(self, c: Contractions) -> str:
+        """Windows of few columns are registers, for which a copy has rows side by side: so with
+        the gradient of weights, whose sums are long."""
+        nest, (rows,), registers = self.c.nest, c.rows, dict[str, int]()
+        for v in (c.c.columns, *(x for x in reversed(nest.names) if slides_along(nest, x))):
+            n = extent(nest.band[nest.names.index(v)]).as_int() or FEW
+            if v != rows and n * prod(registers.values()) <= MOST_SUMS:
+                registers.setdefault(v, n)
+        tiles = (f"{v}.tile" if v in registers else v for v in nest.names if v != rows)
+        outer = [v for v in nest.names if v not in (rows, *registers)]
+        operands = {
+            a: " ".join(v for v in (*outer, *(y.variable for y in x.loops)) if nest.moves(a, v))
+            for x in c.c.sums
+            for a in x.tall
+            if nest.moves(a, rows)
+        }
+        copies = (
+            f"stage {a.buffer} at {rows}.tile order {moved} {rows}.lane as turned"
+            for a, moved in operands.items()
+        )
+        return f"""
+            split {rows} tile lane:{c.lanes}
+            {"; ".join(f"split {v} tile reg:{n}" for v, n in registers.items())}
+            order {rows}.tile {" ".join(tiles)}
+            {"; ".join(copies)}"""
+
     @property
-    def _one_sum(self) -> str:
+    def _in_order(self) -> Contractions:
+        """Terms one after the other as what rows move lies in memory."""
+        sums = tuple(replace(x, loops=self._along(x)) for x in self.c.c.sums)
+        return replace(self.c, c=replace(self.c.c, sums=sums))
+
+    def _along(self, s: Sum) -> tuple[Loop, ...]:
+        known = [x.variable for x in s.loops]
+        ranges = frozenset[str]().union(*(extent(x).variables() for x in s.loops))
+        if ranges & {*known} or not s.tall:
+            return s.loops
+        places = [i.variables() for i in s.tall[0].subscripts]
+        at = {v: next((d for d, p in enumerate(places) if v in p), -1) for v in known}
+        return tuple(sorted(s.loops, key=lambda x: at[x.variable]))
+
+    def _ordered(self, c: Contractions) -> str:
+        pairs = zip(self.c.c.sums, c.c.sums, strict=True)
+        new = (y.loops for x, y in pairs if x.loops != y.loops)
+        return "; ".join(f"order {' '.join(x.variable for x in loops)}" for loops in new)
+
+    def _one_sum(self, c: Contractions) -> str:
         """Terms of a panel are those of one loop, as far as they follow one another in rows."""
-        return "; ".join(x for s in self.c.c.sums for x in [self._merged(s)] if x)
+        return "; ".join(x for s in c.c.sums for x in [self._merged(s)] if x)
 
     def _merged(self, s: Sum) -> str:
         along = [s.loops[-1]]
@@ -139,17 +196,8 @@ class _Windows(Struct, frozen=True):
 
     def _rows(self, columns: str) -> str | None:
         """A loop of the band beside columns along which windows slide."""
-        sums = {x.variable for x in self.nest.inner}
-        places = [i for s in self.nest.statements for a in s.accesses[1:] for i in a.subscripts]
-        sliding = (v for v in reversed(self.nest.names) if v != columns)
-        return next(
-            (
-                v
-                for v in sliding
-                if any(v in i.variables() and i.variables() & sums for i in places)
-            ),
-            None,
-        )
+        others = (v for v in reversed(self.nest.names) if v != columns)
+        return next((v for v in others if slides_along(self.nest, v)), None)
 
     def _tiles(self, columns: str, rows: str | None, vectors: int, lanes: int) -> str:
         """Register tiles over what windows read, where it lies."""

@@ -48,7 +48,7 @@ from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
 from tcsym.schedule.split.clip_sums import clip_in_sizes, clip_sums
-from tcsym.schedule.split.drop_empty import drop_empty
+from tcsym.schedule.split.drop_empty import drop_empty, drop_single
 from tcsym.schedule.split.full_tiles import full_tiles
 from tcsym.schedule.split.guards import split_guards
 from tcsym.schedule.split.merge_branches import merge_branches
@@ -70,11 +70,6 @@ from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nes
 from tcsym.schedule.version.grouped_rows import with_grouped_rows
 from tcsym.schedule.version.range_strips import with_range_strips
 from tcsym.schedule.version.scatter_proposals import with_scatter_plans
-from tcsym.schedule.version.unit_windows import (
-    skip_unit_windows,
-    unit_view,
-    without_unit_loops,
-)
 from tcsym.schedule.wanted import offered_in, unmet
 from tcsym.target.machine import Machine
 
@@ -132,11 +127,11 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = interchange_sums(kernel)
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
-    kernel = fold_storage(without_unit_loops(privatise(associate_factors(kernel))))
+    kernel = fold_storage(drop_single(privatise(associate_factors(kernel))))
     kernel = clip_in_sizes(canonical_guards(kernel))
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
-    kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
+    kernel = _verified(merge_loops(kernel, setting.names))
     kernel = _verified(split_quotients(kernel, setting.names))
     kernel = _verified(split_choices(kernel, setting.names))
     kernel = _verified(split_guards(unroll_choices(kernel), setting.names))
@@ -160,7 +155,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         choices[nest] = tuple(setting.record[before:])
     bound = bound_buffers(kernel)
     names = setting.names
-    kernel = _verified(apart(kernel, names, lambda x: skip_unit_windows(clip_sums(x), names)))
+    kernel = _verified(apart(kernel, names, clip_sums))
     kernel = _verified(assume(contract_storage(kernel)))
     kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))

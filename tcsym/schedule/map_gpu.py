@@ -66,14 +66,13 @@ from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
 from tcsym.schedule.order.interchange_scans import rows_outside, scans_in_threads
 from tcsym.schedule.plan import renamed
-from tcsym.schedule.split.drop_empty import drop_empty
+from tcsym.schedule.split.drop_empty import drop_empty, drop_single
 from tcsym.schedule.split.share_conditions import share_conditions
 from tcsym.schedule.split.unswitch import unswitch
 from tcsym.schedule.storage.contract_storage import contract_storage
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
-from tcsym.schedule.version.unit_windows import without_unit_loops
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.schedule.wanted import asked_plans, unmet
 from tcsym.target.machine import Machine
@@ -94,7 +93,7 @@ def map_gpu(
     small = unswitch(replace(small, body=without_allocations(small.body)), names)
     small = share_conditions(small)
     small = follow_steps(accumulate_privately(small, names))
-    small = fold_storage(without_unit_loops(privatise(small)))
+    small = fold_storage(drop_single(privatise(small)))
     small = separate_nests(scans_in_threads(small), names)
     small = replace(small, body=parallel_outside(small.body))
     host = _Host(small, machine, names, options or Options(), tells_all)

@@ -53,28 +53,6 @@ class Strips(Struct, frozen=True):
         return f"strips of columns {self.columns}{wide}"
 
 
-class WindowTile(Struct, frozen=True):
-    """A tile of `n_rows` of `rows` by `vectors` of `columns`, which share what windows read.
-
-    is_masked: at the edges; else the last tiles overlap. has_literal: windows of symbolic size are
-    straight code where they have the commonest one.
-    """
-
-    columns: str
-    rows: str
-    n_rows: int
-    vectors: int
-    is_masked: bool = False
-    has_literal: bool = False
-
-    def __str__(self) -> str:
-        shape = (
-            f"{self.n_rows} rows {self.rows} x {_vectors(self.vectors)} of columns {self.columns}"
-        )
-        ends = "masked" if self.is_masked else "overlapping"
-        return f"windows in {ends} tiles of {shape}"
-
-
 class RowBlocks(Struct, frozen=True):
     """Unroll-and-jam: `n_rows` of the loop `rows` by `n_outer` of the loop `outer`, in vectors,
     so many `vectors` of each in flight."""
@@ -98,7 +76,7 @@ class InnerLeaves(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-LeafPlan = Rows | Terms | Strips | WindowTile | RowBlocks | InnerLeaves
+LeafPlan = Rows | Terms | Strips | RowBlocks | InnerLeaves
 
 # ---- windows
 
@@ -162,17 +140,7 @@ class Products(Struct, frozen=True):
         return f"dot products along the sum, for few {'columns' if self.few_columns else 'rows'}"
 
 
-class UnitWindows(Struct, frozen=True):
-    """`windows` of one point: no loops over them, vectors along `columns`."""
-
-    columns: str
-    windows: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"windows of one point, vectors of columns {self.columns}"
-
-
-ContractionPlan = Panels | RegisterTile | InPlace | Products | UnitWindows
+ContractionPlan = Panels | RegisterTile | InPlace | Products
 
 # ---- whole nests
 

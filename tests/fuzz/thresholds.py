@@ -58,9 +58,11 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "version.finite_weights": {"LEAST_USES": (0, 1, 16)},
     "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
     "split.residues": {"MOST_SPLITS": (1, 6)},
-    "tile.unroll_window": {"MOST_STATEMENTS": (8, 40, 160)},
-    "version.contraction_proposals": {"SINGLE_ROWS": (1, 2, 5)},
-    "tile.contraction_schedule": {"LEAST_TILES": (1, 8), "CONSTANT_UNROLL": (1, 4)},
+    "tile.contraction_schedule": {
+        "LEAST_TILES": (1, 8),
+        "CONSTANT_UNROLL": (1, 4),
+        "MOST_STATEMENTS": (8, 40, 160),
+    },
     "version.contraction_versions": {
         "FEW_COLUMNS": (1, 5, 17),
         "FEW_ELEMENTS": (1, 65, 999),

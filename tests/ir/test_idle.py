@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-import tcsym
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import ge, var
@@ -19,7 +18,6 @@ from tcsym.ir.idle import idle_lines
 from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.text import kernel_text
-from tcsym.ir.views import body_sizes
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
@@ -92,7 +90,7 @@ def held_by(depths: Sequence[int], k: int) -> range:
 def compared(kernel: Kernel, inputs: Mapping[str, Any], sizes: dict[str, int]) -> tuple[int, int]:
     """How many lines did not run, and of how many that was known: all of these did not run."""
     lines = kernel_text(kernel).splitlines()
-    ran = lines_run(kernel, inputs, body_sizes(kernel, sizes))
+    ran = lines_run(kernel, inputs, sizes)
     idle = idle_lines(kernel, sizes, len(lines))
     wrong = [lines[k] for k in sorted(idle & ran)]
     assert not wrong, (sizes, wrong)
@@ -126,16 +124,6 @@ CONV = """
 def conv(float(N,C,H,W) I, float(M,C,KH,KW) F) -> (O) {
   O(n,m,h,w) +=! I(n,c,h+kh,w+kw) * F(m,c,kh,kw)
 }"""
-
-
-def test_windows_of_one_point_run_as_matrices() -> None:
-    """What then runs is the code for other sizes (`View`): all of an image as one row."""
-    p = tcsym.define(CONV).program
-    loops = schedule_program(p, Options(), {}).kernel
-    mapped = map_cpu(loops, AVX2, Options()).kernel
-    assert mapped.view is not None
-    sizes = {"N": 1, "C": 2, "H": 6, "W": 6, "M": 2, "KH": 1, "KW": 1}
-    compared(mapped, inputs_of(p, sizes, np.random.default_rng(1)), sizes)
 
 
 def test_nothing_runs_of_what_is_left_to_another_kernel() -> None:

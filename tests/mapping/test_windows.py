@@ -81,10 +81,17 @@ def test_results(name: str, target: str) -> None:
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("name", ALL)
 def test_each_proposal(name: str, target: str) -> None:
-    """What is proposed for all sizes is right at all of them, though another may be cheaper."""
+    """What is proposed for all sizes is right at all of them, though another may be cheaper; what
+    cannot be done is no version."""
+    done = 0
     for plan in dict.fromkeys(proposed(ALL[name], target)):
         f = tcsym.define(ALL[name], target=target, options=tcsym.Options(plan=plan)).f
-        assert_right(f, ALL[name], random.Random(plan))
+        try:
+            assert_right(f, ALL[name], random.Random(plan))
+            done += 1
+        except tcsym.OptionError as refused:
+            assert "no loop along memory" in str(refused)
+    assert done >= 3
 
 
 def test_common_windows_have_versions() -> None:

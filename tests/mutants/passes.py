@@ -82,9 +82,9 @@ MUTANTS = (
     Mutant(
         "overlapping-tile-without-room",
         "tiles overlap though there is no whole one",
-        "fits_tiles",
-        "ge(extent(band.loop(rows)), shape.rows)",
-        "ge(extent(band.loop(rows)), 1)",
+        "Overlap.fits",
+        "ge(substitute(n, first), x.upper)",
+        "ge(substitute(n, first), 1)",
     ),
     Mutant(
         "half-tile-one-column-late",

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tcsym.index.expr import TRUE, ge, var
 from tcsym.index.values import holds
 from tcsym.ir.idle import body_ranges
-from tcsym.ir.views import body_sizes
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.map_cpu import map_cpu
@@ -125,7 +124,7 @@ def test_lines_that_serve_are_those_of_the_versions_whose_conditions_hold(name: 
                 sizes[window] = 1 if most == 50 else min(sizes[window], sizes[image])
         lines = choices_lines(record, kernel.sizes, body_ranges(kernel, sizes))
         told = {text.strip(): serves for text, serves in lines if "(#" in text}
-        runs = {f"({n})" for n in serving(record, body_sizes(kernel, sizes))} & told.keys()
+        runs = {f"({n})" for n in serving(record, sizes)} & told.keys()
         assert {text for text, serves in told.items() if serves} == runs, sizes
         seen |= runs
     assert len(seen) > 1

@@ -105,27 +105,6 @@ def test_weights_are_not_separable() -> None:
     assert separated(kernel) is None
 
 
-def test_symbolic_windows_have_a_version_for_3() -> None:
-    source = """def f(float(N,C,H,W) I, float(KH,KW) Z) -> (O) {
-  O(n,c,h,w) +=! I(n,c,h+kh,w+kw) where kh in 0:KH, kw in 0:KW
-}"""
-    kernel = separated(naive(source))
-    assert kernel is not None
-    assert reductions(kernel) == ["kh: I", "kw: O_acc_side.1"]
-    assert "if KH == 3 && KW == 3" in node_text(kernel.body)
-
-
-def test_windows_far_apart_have_no_version_for_3() -> None:
-    """Which would use few of the columns that it passes, and stays whole."""
-    source = """def f(float(N,M) A, float(K) Z) -> (O) {
-  O(y,x) max=! A(2*y+a,8*x+b) where a in 0:2, b in 0:K, exists Z(b)
-}"""
-    kernel = separated(naive(source))
-    assert kernel is not None
-    assert reductions(kernel) == ["b: O_acc_side.1"]
-    assert "K == 3" not in node_text(kernel.body)
-
-
 def test_pooling_has_its_own_schedule() -> None:
     kernel = schedule_program(
         analyse(POOL.format(**THREES))["f"],

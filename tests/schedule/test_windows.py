@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from tcsym.compiler import analyse
 from tcsym.cost.counting import nanoseconds
@@ -15,12 +14,11 @@ from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel, Loop, Store, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
+from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.terms import find_guard, split_ranges, split_terms
-from tcsym.sizes.context import Known
 from tests.schedule.targets import AVX2
 
 PADDED = """def f(float(N,C,H,W) I, float({shape}) F) -> (O) {{
@@ -66,35 +64,6 @@ def test_rows_of_the_copy_are_whole_vectors() -> None:
     *_, width = mapped(DEPTHWISE).kernel.buffer("I_padded.1").shape
     for w in (1, 6, 7, 14, 15):
         assert evaluate(width, {"W": w}) == -(-(w + 2) // 8) * 8
-
-
-def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
-    source = """def f(float(N,C,H,W) I, float(M,C,KH,KW) F) -> (O) {
-  O(n,m,h,w) +=! I(n,c,h+kh,w+kw) * F(m,c,kh,kw)
-}"""
-    kernel = mapped(source).kernel
-    fused = [x for x in loops(kernel) if x.order == "reduction" and x.upper == _product("C KH KW")]
-    assert len(fused) == 5  # half of the columns, all rows or not; four of six rows, or five
-    assert {x.unroll for x in fused} == {1, 4}
-    stores = [x for x, _ in walk(kernel.body) if isinstance(x, Store) and x.buffer == "O"]
-    output = kernel.buffer("O")
-    lanes = [x.variable for x in loops(kernel) if x.kind == "vector"]
-    steps = [
-        [
-            offset_stride(output, x.subscripts, v)
-            for v in lanes
-            if v in subscript_variables(x.subscripts)
-        ]
-        for x in stores
-    ]
-    assert all(x == [index(1)] for x in steps)
-
-
-def _product(names: str) -> object:
-    total = var(names.split()[0])
-    for n in names.split()[1:]:
-        total = total * var(n)
-    return total
 
 
 def test_few_rows_take_no_tile_of_more() -> None:
@@ -150,21 +119,6 @@ def test_products_of_one_element_of_the_rows_have_loops_of_their_own(
     assert sum(isinstance(x, Update) for x, _ in walk(sums)) == together
 
 
-def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
-    """One version for windows that only the call knows to be one point; none for known windows."""
-    text = """def f(float(N,C,H,W) I, float(O,C,{0}) F) -> (Y) {{
-  Y(n,o,h,w) +=! I(n,c,h+kh,w+kw) * F(o,c,kh,kw)
-}}"""
-    symbolic, known = mapped(text.format("KH,KW")), mapped(text.format("3,3"))
-    assert sum("vectors along w" in x and "for 2 rows" in x for x in symbolic.notes) == 1
-    assert not any("for 2 rows" in x for x in known.notes)
-    channels = np.array([1, 2, 4])
-    others = {"N": 5, "C": 9, "H": 1, "W": 513, "KH": 1, "KW": 1}
-    sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
-    one, two, four = nanoseconds(symbolic.kernel, AVX2, sizes)
-    assert 2.2 * one < four and 2.2 * two < 2 * four
-
-
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     kernel = naive(CAUSAL)
     nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
@@ -182,19 +136,3 @@ def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     ]
     assert counts == [2, 1]
     assert any(x.endswith("contraction, columns t, rows c") for x in mapped(CAUSAL).notes)
-
-
-@pytest.mark.parametrize("declared", [(), (Known("N", 1, 8, 1),), (Known("O", 1, 100, 1),)])
-def test_tiles_across_rows_stay_in_registers_whatever_is_declared(
-    declared: tuple[Known, ...],
-) -> None:
-    """Ranges simplify some of a tile's subscripts and not others: then its place was not found,
-    sums went to memory as large as the image, and calls took up to 17 times as long.
-    """
-    plain = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (P) {
-  P(n,o,h,w) +=! I(n,c,h+kh,w+kw) * F(o,c,kh,kw)
-}"""
-    kernel = map_cpu(replace(naive(plain), context=declared), AVX2, Options()).kernel
-    sums = [b for b in kernel.buffers if b.name.startswith("P_acc")]
-    assert sums and all(b.space in ("register", "stack") for b in sums)
-    assert any(b.space == "register" and b.shape == (index(6), index(16)) for b in sums)

@@ -21,7 +21,6 @@ from tcsym.index.expr import Condition, condition_variables
 from tcsym.index.values import holds
 from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS
-from tcsym.ir.views import body_sizes
 from tcsym.mapping.text import with_nest
 from tcsym.plan_costs import Alternative, alternatives
 from tcsym.schedule.chosen import Choice, Note, Taken
@@ -50,7 +49,7 @@ def alternatives_of(program: Program, target: str) -> list[Alternative]:
 
 def plans_at(mapped: Mapped, sizes: Mapping[str, int]) -> list[str]:
     """What runs at these sizes, as text: plans of all nests, each with those inside it."""
-    values = {THREADS: 1, **body_sizes(mapped.kernel, sizes), **sizes}
+    values = {THREADS: 1, **sizes}
     return _plans_at(mapped.choices, {**values, **chosen(mapped.kernel, values)})
 
 

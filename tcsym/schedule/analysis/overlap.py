@@ -5,20 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tcsym.index.expr import Condition, Index, all_of, ge
-from tcsym.ir.bounds import extent
+from tcsym.index.expr import Index
 from tcsym.ir.loops import Kernel, Loop, Node, Store
 from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.access import Access, accesses, differ
-from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.loops import statements_in
-from tcsym.schedule.tile.register_tile import TileShape
-
-
-def fits_tiles(band: Band, columns: str, rows: str, shape: TileShape) -> Condition:
-    """Both loops fill a tile."""
-    wide = ge(extent(band.loop(columns)), shape.columns)
-    return all_of((wide, ge(extent(band.loop(rows)), shape.rows)))
 
 
 def is_repeatable(

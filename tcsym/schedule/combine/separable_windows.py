@@ -34,7 +34,6 @@ from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.analysis.separable import Separable, Side, is_small, separable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.expand_reductions import expand_reductions
-from tcsym.schedule.version.literal_windows import literal_copy, symbolic_windows
 
 ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
 
@@ -47,27 +46,12 @@ class Separated(Struct, frozen=True):
 
 
 def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated | None:
-    """The nest with every reduction over a window in two parts; None if one has no such parts.
-
-    Windows of symbolic size get a version for the commonest one.
-    """
+    """The nest with every reduction over a window in two parts; None if one has no such parts."""
     names = setting.names
     band = band_of(find_loop(kernel.body, nest))
     if len(separable(kernel, band)) == 0:
         return None
-    copies = [nest]
-    windows = symbolic_windows(kernel, band, 1)
-    if windows.loops:
-        literal = literal_copy(kernel, nest, windows, names)
-        both = literal.before(nest, windows.are_literal)
-        if separable(both, band_of(find_loop(both.body, literal.new[nest]))):
-            kernel = both  # where steps are far apart, windows so short stay whole
-            copies.append(literal.new[nest])
-    nests, lanes = list[str](), setting.lanes(kernel, band.body)
-    for x in copies:
-        kernel, parts = _separated(kernel, x, lanes, names)
-        nests += parts
-    return Separated(kernel, tuple(nests))
+    return Separated(*_separated(kernel, nest, setting.lanes(kernel, band.body), names))
 
 
 def _separated(

@@ -61,7 +61,7 @@ def _nests(node: Node, guards: tuple[Condition, ...] = ()) -> Iterator[_Nest]:
 
 def bound_buffers(kernel: Kernel) -> frozenset[str]:
     """The temporaries that a run at binding may fill. `kernel`: without allocations."""
-    if not kernel.constants or kernel.view is not None:
+    if not kernel.constants:
         return frozenset()
     sizes = _sizes_of_constants(kernel)
     placed = allocated_in(kernel.body)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, dtype_of
@@ -54,13 +56,10 @@ from tcsym.schedule.tile.register_tile import (
     can_tile,
     tile_registers,
 )
-from tcsym.schedule.tile.unroll_window import (
-    MOST_STATEMENTS,
-    statement_count,
-)
 from tcsym.schedule.version.contraction_sides import contraction_sides
 
 CONSTANT_UNROLL = 4
+MOST_STATEMENTS = 160
 LEAST_TILES = 8  # of a panel, so that each row of its source is read in a run worth its page
 
 
@@ -79,32 +78,23 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
     return vector_refusal(kernel, band.body, roles.columns)
 
 
-def schedule_contraction(
-    kernel: Kernel, nest: str, roles: Roles, setting: Setting, overlapping: bool = False
-) -> Kernel:
-    """Register tile of rows x columns; the streamed operands packed. Needs no refusal.
-
-    `overlapping`: as of `tile_registers`, with its contract.
-    """
+def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
     kernel, names = widened_terms(kernel, nest), setting.names
     if setting.tiling.packs:
         kernel = pack_steps(order_reductions(kernel, nest, roles), nest, roles, setting).kernel
         roles = _roles_of(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
     shape = tile_shape(kernel, body, roles, setting)
-    sides = contraction_sides(kernel, nest, roles, setting, overlapping)
+    sides = contraction_sides(kernel, nest, roles, setting)
     kernel, roles, outer = sides.kernel, sides.roles, sides.outer
     band = band_of(find_loop(kernel.body, sides.nest))
     inner = frozenset(x.variable for x in loops_in(band.body))
-    tiled = tile_registers(
-        kernel, band, roles.columns, roles.rows, outer, shape, names, overlapping
-    )
+    tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
     kernel = _fill_stationary(tiled, sides.stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
     kernel = _unroll_reductions(kernel, frozenset(left), setting.tiling.unroll)
-    if overlapping:
-        return kernel
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
     masked = not setting.tiling.packs
@@ -236,4 +226,5 @@ def _is_short_code(loop: Loop) -> bool:
     elements that loops around use again are kept on the stack, a vector of copies each."""
     chain = chain_of(loop)
     straight = all(x.kind != "serial" for x in chain[1:])
-    return straight and statement_count(chain) <= MOST_STATEMENTS
+    copies = math.prod(extent(x).as_int() or 1 for x in chain if x.kind != "vector")
+    return straight and copies <= MOST_STATEMENTS

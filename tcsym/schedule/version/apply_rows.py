@@ -19,18 +19,16 @@ from tcsym.schedule.plan import (
     SplitWindows,
     Strips,
     Terms,
-    WindowTile,
 )
 from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.strip_schedule import schedule_strips
 from tcsym.schedule.tile.unroll_and_jam import schedule_row_blocks
-from tcsym.schedule.tile.window_schedule import schedule_window_tile
 from tcsym.schedule.version.choose import choose
 from tcsym.schedule.version.leaf_proposals import LEAF
 
 
 def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """The nest by windows, strips or rows."""
+    """The nest by strips or rows."""
     return choose(kernel, nest, setting, LEAF, apply_leaf)
 
 
@@ -42,8 +40,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return kernel
         case Strips(columns, vectors):
             return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
-        case WindowTile():
-            return schedule_window_tile(kernel, nest, plan, setting)
         case RowBlocks():
             return schedule_row_blocks(kernel, nest, plan, setting)
         case InnerLeaves():

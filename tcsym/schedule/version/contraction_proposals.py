@@ -16,35 +16,24 @@ from tcsym.index.expr import (
     TRUE,
     Condition,
     all_of,
-    condition_variables,
-    eq,
-    ge,
     negate,
 )
-from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.ir.packed import BFLOAT
 from tcsym.schedule.analysis.assume import in_context, most_in_context
-from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_at
+from tcsym.schedule.analysis.band import Roles, band_of, reductions, roles_at
 from tcsym.schedule.analysis.loops import find_loop
-from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.analysis.sliding import sliding_loops
 from tcsym.schedule.plan import (
     InPlace,
     Panels,
     Plan,
     Products,
-    UnitWindows,
     Version,
-    WindowTile,
     always,
 )
 from tcsym.schedule.stage.along_sum import along_sum
 from tcsym.schedule.tile.contraction_schedule import tile_shape
-from tcsym.schedule.tile.point_windows import point_tile
-from tcsym.schedule.tile.register_tile import can_tile
-from tcsym.schedule.tile.window_schedule import whole_window_tile, window_rows
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
@@ -58,7 +47,6 @@ from tcsym.schedule.version.contraction_versions import (
     streams_in_place,
 )
 
-SINGLE_ROWS = 2  # more share what they read of the columns
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
 
 
@@ -124,46 +112,6 @@ def products(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Pr
         yield always(Products(few_columns=False))
 
 
-def single_channels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[WindowTile]]:
-    """Windows of one or two output channels.
-
-    Rows of the image share what windows read of it, and weights: a tile has four of these then,
-    where one of channels would be mostly empty.
-    """
-    roles = _roles(kernel, nest)
-    rows = window_rows(kernel, nest, roles.columns)
-    if rows is None or rows == roles.rows:
-        return
-    whole = whole_window_tile(kernel, nest, roles.columns, rows, setting)
-    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
-    note = f"windows, columns {roles.columns}, rows {rows}"
-    when = all_of((few, whole.when))
-    yield Version(when, whole.plan, note=note, keeps_rest=True, needs=whole.when)
-
-
-def single_points(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[UnitWindows]]:
-    """A row or two of columns, and windows of one point.
-
-    A tile of four rows is mostly empty then, one of four vectors of a row is not.
-    """
-    roles = _roles(kernel, nest)
-    columns, band = roles.columns, band_of(find_loop(kernel.body, nest))
-    inner = Band(band.loops[band.variables.index(columns) :], band.body)
-    windows = sliding_loops(reductions(band.body), band.variables)
-    if not windows or not can_tile(inner, columns, None, ()):
-        return
-    if not is_repeatable(kernel, band.body, frozenset((columns,))):
-        return
-    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
-    wide = ge(extent(band.loop(columns)), point_tile(kernel, band, setting).columns)
-    needs = all_of((wide, *(eq(extent(x), 1) for x in windows)))
-    single = in_context(kernel, all_of((few, needs)))
-    if _is_of_sizes(kernel, single):
-        plan = UnitWindows(columns, tuple(x.variable for x in windows))
-        note = f"vectors along {columns} for {SINGLE_ROWS} rows"
-        yield Version(single, plan, note=note, keeps_rest=True, needs=needs)
-
-
 def in_place(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[InPlace]]:
     """The register tile on operands as they lie, for too few rows to pay for panels."""
     yield always(_in_place(kernel, nest, _roles(kernel, nest), setting))
@@ -182,11 +130,6 @@ def _adds_slowly(kernel: Kernel, nest: str) -> bool:
     return any(isinstance(x.value, Call) and x.value.function == BFLOAT for x, _ in sums)
 
 
-def _is_of_sizes(kernel: Kernel, c: Condition) -> bool:
-    """It can be told before any loop."""
-    return condition_variables(c) <= frozenset(kernel.sizes)
-
-
 def _roles(kernel: Kernel, nest: str) -> Roles:
     """Contract: the nest is a contraction."""
     roles = roles_at(kernel, nest)
@@ -198,7 +141,5 @@ CONTRACTION: tuple[Proposal[Plan], ...] = (
     few_columns,
     panels,
     products,
-    single_channels,
-    single_points,
     in_place,
 )

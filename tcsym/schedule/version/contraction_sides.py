@@ -44,14 +44,12 @@ class Sides(Struct, frozen=True):
     stationary: tuple[Operand, ...] = ()
 
 
-def contraction_sides(
-    kernel: Kernel, nest: str, roles: Roles, setting: Setting, overlapping: bool = False
-) -> Sides:
-    """Operands and loops of the register tile of the nest. `overlapping`: the loops stay."""
+def contraction_sides(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Sides:
+    """Operands and loops of the register tile of the nest."""
     band = _band(kernel, nest)
     sides = Sides(kernel, nest, roles, outer_loops(band, roles))
     if not setting.tiling.packs:
-        return sides if overlapping else _with_rows(sides, (), setting)
+        return _with_rows(sides, (), setting)
     streamed = streamed_operands(kernel, band, roles, setting.names)
     stationary = stationary_operands(kernel, band, roles, setting.names)
     sides = _with_columns(sides, tuple(streamed), setting)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nest -> its plans by windows, strips or rows: without tiles of rows x columns.
+"""Nest -> its plans by strips or rows: without tiles of rows x columns.
 
 Strips have columns in the lanes and sums along rows, rows have the innermost loop in the lanes.
 """
@@ -25,19 +25,14 @@ from tcsym.schedule.plan import (
 )
 from tcsym.schedule.tile.strip_schedule import strip_columns
 from tcsym.schedule.tile.unroll_and_jam import row_blocks
-from tcsym.schedule.tile.window_schedule import can_tile_windows, window_rows, window_tiles
 from tcsym.schedule.version.choose import Proposal
 
 
 def in_strips(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
-    """Windows or strips, if columns in lanes beat vectors along rows."""
+    """Strips, if columns in lanes beat vectors along rows."""
     columns = strip_columns(kernel, nest, setting)
-    if columns is None:
-        return
-    rows = window_rows(kernel, nest, columns)
-    if rows and can_tile_windows(kernel, nest, columns, setting):
-        yield from window_tiles(kernel, nest, columns, rows, setting)
-    yield always(Strips(columns), f"strips along {columns}")
+    if columns is not None:
+        yield always(Strips(columns), f"strips along {columns}")
 
 
 def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
