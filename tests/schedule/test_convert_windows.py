@@ -97,12 +97,6 @@ def test_what_stays(source: str, target: Machine) -> None:
     assert copied(source, target) is None
 
 
-def test_windows_without_masks_for_short_elements_are_tiles() -> None:
-    kernel = schedule_program(analyse(DEPTHWISE)["f"], Options(), {}).kernel
-    notes = map_cpu(kernel, AVX2, Options()).notes
-    assert any("windows, columns x, rows y" in n for n in notes)
-
-
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("source", "target"),
