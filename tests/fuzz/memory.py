@@ -23,6 +23,7 @@ from tcsym.compiler import Lowering, analyse
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Layout
 from tcsym.ir.idle import idle_lines
+from tcsym.ir.launched import chosen
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.text import kernel_text, node_text
 from tcsym.target.names import resolve_target
@@ -45,8 +46,10 @@ def mapped(
 
 def run(kernel: Kernel, inputs: Mapping[str, Any], sizes: Sizes, seed: int) -> dict[str, Any]:
     """Outputs, and what becomes of inputs. AssertionError: what `execute` finds in the loops."""
+    rng = random.Random(seed)
+    versions = {c.variable: rng.randrange(c.versions) for c in kernel.choices}
     if seed % 2:
-        kernel = without_idle(kernel, sizes)
+        kernel, versions = without_idle(kernel, sizes), versions | chosen(kernel, sizes)
     given = {b.name: b for b in kernel.buffers if b.space == "argument"}
     arrays = {name: np.array(x, _wide(np.asarray(x)), order="C") for name, x in inputs.items()}
     outputs = [name for name in kernel.arguments if name not in inputs]
@@ -54,7 +57,7 @@ def run(kernel: Kernel, inputs: Mapping[str, Any], sizes: Sizes, seed: int) -> d
         shape = tuple(evaluate(e, sizes) for e in given[name].shape)
         arrays[name] = np.full(shape, np.nan if given[name].dtype.is_float else 77, object)
     with np.errstate(all="ignore"):
-        execute(kernel, sizes, arrays, unset=outputs, shuffle=seed)
+        execute(kernel, sizes, arrays, unset=outputs, shuffle=seed, chosen=versions)
     return {name: x.astype(given[name].dtype.numpy) for name, x in arrays.items() if name in given}
 
 

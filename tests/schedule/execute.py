@@ -34,11 +34,13 @@ def execute(
     unset: Collection[str] = (),
     shuffle: int | None = None,
     backward: bool = False,
+    chosen: Mapping[str, int] | None = None,
 ) -> dict[str, Memory]:
     """Run `kernel` in place on dense `arrays`; gives all memory at the end.
 
     The arguments `unset` hold nothing at first. `shuffle`: a seed; loops, and threads between their
-    barriers, run in any order they may. `backward`: threads run last first.
+    barriers, run in any order they may. `backward`: threads run last first. chosen: which version
+    of nests runs, else the first.
     """
     memory: dict[str, Memory] = {}
     chance = None if shuffle is None else random.Random(shuffle)
@@ -51,7 +53,7 @@ def execute(
             memory[b.name] = runtime.allocate(b, shape)
             if b.name not in unset:
                 memory[b.name].load(views[b.name])
-    launched = {**dict.fromkeys(kernel.launched, 0), THREADS: 2}
+    launched = {**dict.fromkeys(kernel.launched, 0), **(chosen or {}), THREADS: 2}
     space = {python_name(s): int(v) for s, v in {**launched, **sizes}.items()}
     buffers = {b.name: b for b in kernel.buffers}
     known = {"memory": memory, "_": runtime, "buffers": buffers, "c_float": c_float}
