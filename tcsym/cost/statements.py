@@ -39,7 +39,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.packed import elements_of, is_dot, packed_run
-from tcsym.ir.traverse import loads, value_children, walk
+from tcsym.ir.traverse import loads, value_children, value_variables, walk
 from tcsym.target.machine import Machine
 from tcsym.trees import fold
 from tcsym.types import DType
@@ -286,7 +286,9 @@ class _Statement(Struct, frozen=True):
             places = tuple(s for s in run.subscripts if isinstance(s, Index))
             return self._access(run.tensor, places, False, used, elements=elements_of(v))
         if isinstance(v, Read):
-            is_found = any(not isinstance(s, Index) for s in v.subscripts)
+            lanes = {x.variable for x in self._own(used) if x.are_lanes}
+            found = (s for s in v.subscripts if not isinstance(s, Index))
+            is_found = any(lanes & value_variables(s) for s in found)
             places = tuple(s if isinstance(s, Index) else ZERO for s in v.subscripts)
             checks = sum(v.checked) * self._parts(DType.INT64, used)
             return self._access(v.tensor, places, False, used, is_found) + counts(other=checks)

@@ -12,7 +12,7 @@ from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
+from tcsym.ir.loops import Branch, Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
 from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
@@ -20,7 +20,7 @@ from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.pack import packed
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
 from tcsym.mapping.stage import stage
-from tcsym.mapping.tree import Mapping_, found, replaced, sunk, variables_of
+from tcsym.mapping.tree import Mapping_, found, moved, replaced, sunk, variables_of
 
 MOST_POINTS = 64
 KINDS = {"reg": "unrolled", "lane": "vector"}
@@ -38,6 +38,8 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
         lanes = [y.variable for y in around if y.kind == "vector"]
         if isinstance(x, Store | Update) and not variables_of(x.subscripts).issuperset(lanes):
             raise Refused(f"all of {', '.join(lanes)} write one {x.buffer}: combine them")
+        if isinstance(x, Branch) and lanes:
+            raise Refused(f"a guard inside of {', '.join(lanes)}")
     return ends(replace(m, node=map_node(m.node, _without_single)))
 
 
@@ -231,7 +233,7 @@ def _run_on(m: Mapping_, x: Loop, y: Loop) -> Node:
 
     def value(v: Value) -> Value:
         if isinstance(v, Read):
-            return substitute_value(v, whole if goes_on(v.tensor, places(v)) else parts)
+            return moved(v, whole if goes_on(v.tensor, places(v)) else parts)
         return substitute_value(v, parts) if isinstance(v, IndexValue | Holds) else v
 
     def statement(s: Node) -> Node:

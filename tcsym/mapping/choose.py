@@ -24,7 +24,8 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    for facts in (*window_facts(nest), dict[str, int]()):
+    known = () if nest.is_found else window_facts(nest)
+    for facts in (*known, dict[str, int]()):
         for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
             out.append(Version(name, when, plan, facts, only=when))
@@ -33,8 +34,8 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
 
 def family(nest: Nest) -> str:
     """What its proposals are made by."""
-    c = contraction(nest)
-    if has_windows(nest, c):
+    c = None if nest.is_found else contraction(nest)
+    if not nest.is_found and has_windows(nest, c):
         return "pooling" if is_pooling(nest) else "windows"
     return "rows" if c is None else "contractions"
 
@@ -49,8 +50,8 @@ def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposa
 
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
-    found = contraction(nest)
-    if has_windows(nest, found):
+    found = None if nest.is_found else contraction(nest)
+    if not nest.is_found and has_windows(nest, found):
         return windows(nest, found, machine, lanes(nest, machine))
     if found is None:
         return rows(nest, machine)

@@ -168,28 +168,44 @@ class Copy(Struct, frozen=True):
         inner = linear_coefficient(self.source[-1], self.dims[along[0]].variable)
         if inner != ONE or b.element_strides()[-1] != ONE:
             raise Refused(f"{name} is not used element by element along its last dimension")
-        size = lane.upper.as_int() or 1
-        if b.dtype.bits < 32 and size != self.m.machine.block_lanes(b.dtype.bits):
+        size, side = lane.upper.as_int() or 1, self.m.machine.block_lanes(b.dtype.bits)
+        if size % side and b.dtype.bits < 32:
             raise Refused(f"{name} has no blocks of {size} in registers")
-        return along[0], size
+        return along[0], size if size % side else side
 
-    def _turned(self, into_copy: bool) -> Node:
-        """Blocks that are transposed in registers: lanes of the copy are rows of the operand."""
+    def stored(self, store: Store) -> Node | None:
+        """Elements are moved to where they are stored, not to a copy; None if that is no block."""
+        k, _ = self.block()
+        x, lane = self.dims[k].variable, self.dims[-1].variable
+        *rows, last = store.subscripts
+        places = [d for d, s in enumerate(rows) if x in s.variables()]
+        steps = [linear_coefficient(rows[d], x) for d in places] + [linear_coefficient(last, lane)]
+        own = any(lane in s.variables() for s in rows) or x in last.variables()
+        if own or steps != [ONE, ONE]:
+            return None
+        return self._turned(True, (store.buffer, store.subscripts, places[0]))
+
+    def _turned(self, into_copy: bool, to: tuple[str, Places, int] | None = None) -> Node:
+        """Blocks that are transposed in registers: lanes of the copy are rows of the operand. to:
+        what there is in the place of a copy, and its dimension that goes along the operand."""
         k, size = self.block()
         x, lane = self.dims[k], self.dims[-1]
-        blocks = f"{x.variable}.block"
-        start = {x.variable: x.lower + var(blocks) * size, lane.variable: ZERO}
+        blocks, lanes = f"{x.variable}.block", f"{lane.variable}.block"
+        first = var(lanes) * size if lane.upper != index(size) else ZERO
+        start = {x.variable: x.lower + var(blocks) * size, lane.variable: first}
         operand = tuple(substitute(s, start) for s in self.source)
-        copy = (*self.places[:k], var(blocks) * size, *self.places[k + 1 : -1], ZERO)
-        row = self._dimension(lane) - len(operand)
-        left = index(size) if lane.mask is None else lane.mask
-        along = extent(x) - var(blocks) * size
-        names, steps = (self.name, self.d.operand), k - len(self.dims)
+        name, places, column = to or (self.name, self.places, k)
+        copy = tuple(substitute(s, start) for s in places)
+        row, steps = self._dimension(lane) - len(operand), column - len(copy)
+        left = (lane.upper if lane.mask is None else lane.mask) - first
+        along, own = extent(x) - var(blocks) * size, self.d.operand
         node: Node = (
-            TransposeBlock(names[0], copy, names[1], operand, left, along, size, row, steps)
+            TransposeBlock(name, copy, own, operand, left, along, size, row, steps)
             if into_copy
-            else TransposeBlock(names[1], operand, names[0], copy, along, left, size, steps, row)
+            else TransposeBlock(own, operand, name, copy, along, left, size, steps, row)
         )
+        if lane.upper != index(size):
+            node = Loop(lanes, ZERO, floordiv(lane.upper, size), node, "serial", "parallel")
         others = [y for y in self.dims[:-1] if y is not x]
         node = _in_order([y for y in others if y.kind != "serial"], node)
         node = Loop(blocks, ZERO, ceildiv(extent(x), size), node, "serial", "parallel")

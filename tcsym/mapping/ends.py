@@ -41,12 +41,20 @@ from tcsym.ir.traverse import (
     map_inner,
     map_node,
     map_value,
-    substitute_value,
     subvalues,
     walk,
 )
 from tcsym.mapping.overlap import Overlap
-from tcsym.mapping.tree import Mapping_, Place, accessed, chain, redirected, unused, variables_of
+from tcsym.mapping.tree import (
+    Mapping_,
+    Place,
+    accessed,
+    chain,
+    moved,
+    redirected,
+    unused,
+    variables_of,
+)
 
 LIGHT = 2  # cycles of a function that is an instruction or two
 MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
@@ -288,7 +296,7 @@ def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update
 
             def clamp(x: Value) -> Value:
                 far = isinstance(x, Read) and x.tensor not in m.own
-                return substitute_value(x, inside) if far else x
+                return moved(x, inside) if far else x  # type: ignore[arg-type]
 
             def of_statement(x: Node) -> Node:
                 if not isinstance(x, Store | Update):

@@ -9,13 +9,13 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, Index, condition_variables, index
+from tcsym.frontend.program import Expr, Read
+from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, floordiv, index, var
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update
-from tcsym.ir.traverse import loads, map_node, substitute_node, walk
+from tcsym.ir.traverse import loads, map_node, substitute_node, value_variables, walk
 from tcsym.mapping.plan import Refused
 
 
@@ -84,6 +84,11 @@ class Nest(Struct, frozen=True):
         return self.buffers[buffer].space == "argument" or buffer in self.shared
 
     @property
+    def is_found(self) -> bool:
+        """Some places are found in tensors, or have to be checked."""
+        return any(is_found(r) for s in self.statements for r in loads(s.node.value))
+
+    @property
     def result(self) -> Access:
         """What the last statement writes."""
         return self.statements[-1].accesses[0]
@@ -134,15 +139,12 @@ def _statements(top: Loop) -> Iterator[Statement]:
     for x, around in walk(top):
         match x:
             case Store() | Update():
-                for r in loads(x.value):
-                    if any(r.checked) or r.unwritten is not None:
-                        raise Refused(f"a checked read of {r.tensor}")
-                    places(r)
+                unsure = [r for r in loads(x.value) if r.unwritten is not None]
+                if unsure:
+                    raise Refused(f"{unsure[0].tensor} may not be written where it is read")
                 yield Statement(x, around)
-            case Loop() | Block() | Allocate():
+            case Loop() | Block() | Allocate() | Branch():
                 pass
-            case Branch():
-                raise Refused("a guard inside of the nest")
             case _:
                 raise Refused(f"a {type(x).__name__}")
 
@@ -150,12 +152,26 @@ def _statements(top: Loop) -> Iterator[Statement]:
 # ---- accesses
 
 
+MANY = 1 << 62  # positions
+
+
 def places(r: Read) -> tuple[Index, ...]:
-    """The subscripts of a read that finds none in a tensor."""
-    found = tuple(s for s in r.subscripts if isinstance(s, Index))
-    if len(found) != len(r.subscripts):
-        raise Refused(f"{r.tensor} is read at places that a tensor holds")
-    return found
+    """The subscripts of a read; for one that is found in a tensor, what moves as unevenly."""
+    return tuple(s if isinstance(s, Index) else _position(s) for s in r.subscripts)
+
+
+def _position(s: Expr) -> Index:
+    return floordiv(sum((var(v) for v in sorted(value_variables(s))), ZERO), MANY)
+
+
+def is_position(i: Index) -> bool:
+    """What stands for a place that is found in a tensor."""
+    return any(isinstance(a, FloorDiv) and a.divisor == index(MANY) for a, _ in i.terms)
+
+
+def is_found(r: Read) -> bool:
+    """It is read at a place that a tensor holds, or that has to be checked."""
+    return any(r.checked) or not all(isinstance(s, Index) for s in r.subscripts)
 
 
 def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | None:

@@ -16,7 +16,7 @@ from tcsym.index.values import substitute
 from tcsym.ir.loops import Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import loads, map_node, map_value, substitute_value, walk
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.tree import Mapping_, accessed, variables_of
+from tcsym.mapping.tree import Mapping_, accessed, moved, variables_of
 
 
 class Overlap(Struct, frozen=True):
@@ -37,8 +37,9 @@ class Overlap(Struct, frozen=True):
         shift = {x.variable: var(x.variable) + self._back(x, n) for x, n in self.masks}
 
         def value(v: Value) -> Value:
-            far = isinstance(v, Read) and not self._is_own(v.tensor)
-            return substitute_value(v, shift) if far or isinstance(v, IndexValue | Holds) else v
+            if isinstance(v, Read):
+                return v if self._is_own(v.tensor) else moved(v, shift)
+            return substitute_value(v, shift) if isinstance(v, IndexValue | Holds) else v
 
         def statement(s: Node) -> Node:
             if not isinstance(s, Store | Update):

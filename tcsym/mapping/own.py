@@ -14,31 +14,59 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Buffer, Node, Store, Update, allocated, block
+from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, allocated, block
 from tcsym.ir.traverse import loads, walk
-from tcsym.mapping.nest import Nest
+from tcsym.mapping.nest import Nest, analyse
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, variables_of
+from tcsym.mapping.tree import (
+    Mapping_,
+    Place,
+    accessed,
+    redirected,
+    replaced,
+    unused,
+    variables_of,
+)
 
 
 def own(mapping: Mapping_, nest: Nest) -> Mapping_:
-    """The tree with temporaries of the points of its band."""
+    """The tree with temporaries of the points of its band, and of nests inside that have sums."""
+    m = _of_band(mapping, nest)
+    for x, around in [*walk(m.node)]:
+        inside = around[len(nest.band) :]
+        if len(around) < len(nest.band) or not isinstance(x, Loop) or x.order != "parallel":
+            continue
+        if any(y.order == "parallel" for y in inside) or not _has_sums(x):
+            continue
+        names = frozenset(y.variable for y in around)
+        part = analyse(x, m.buffers, nest.sizes, nest.around | names)
+        made = _of_band(replace(m, node=x), replace(part, shared=frozenset(m.buffers)))
+        m = replace(made, node=replaced(m.node, x.variable, lambda _, n=made.node: n))  # type: ignore[misc]
+    return m
+
+
+def _has_sums(x: Loop) -> bool:
+    return any(isinstance(y, Loop) and y.order == "reduction" for y, _ in walk(x.body))
+
+
+def _of_band(mapping: Mapping_, nest: Nest) -> Mapping_:
     made, buffers = list[str](), dict(mapping.buffers)
     places, loaded, stored = dict[str, Place](), list[Store](), list[Store]()
+    guarded = {b for x, _ in walk(nest.body) if isinstance(x, Branch) for b, *_ in accessed(x)}
     for name, uses in _uses(nest.body).items():
         b, ats = buffers[name], {at: None for _, at in uses}
         writes = [x for x, _ in uses if x.buffer == name]
-        if not writes:
+        if not writes or (nest.lasts(name) and name in guarded):
             continue
         if nest.lasts(name):
             is_summed = any(isinstance(x, Update) for x in writes)
             at = next(iter(ats))
             if len(ats) > 1 or not is_summed or not _is_held(nest, at):
                 continue
-            new = f"{name}.acc"
-            buffers[new] = Buffer(new, b.dtype, (), "arena", padded=True)
             if b.dtype is not b.dtype.accumulator:
                 raise Refused(f"sums of {b.dtype} in memory")
+            new = unused(name, "acc", buffers)
+            buffers[new] = Buffer(new, b.dtype, (), "arena", padded=True)
             if _is_needed(name, uses[0][0]):
                 loaded.append(Store(new, (), Read(name, at, b.dtype), new))
             places[name] = lambda _, new=new: (new, ())  # type: ignore[misc]

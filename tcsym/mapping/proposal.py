@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tcsym.frontend.program import Read
 from tcsym.index.expr import Condition, Index, floordiv, var
 from tcsym.index.values import substitute
+from tcsym.ir.loops import Value
+from tcsym.ir.traverse import value_children
 from tcsym.mapping.nest import Nest
 from tcsym.target.machine import Machine
+from tcsym.trees import preorder
 
 FEW = 4  # rows or columns in registers, that are no tile
 Proposal = tuple[str, Condition, str]
@@ -14,8 +20,15 @@ Proposal = tuple[str, Condition, str]
 
 def lanes(nest: Nest, machine: Machine) -> int:
     """Lanes of a vector of the widest elements that the nest touches."""
-    bits = max(nest.buffers[a.buffer].dtype.bits for s in nest.statements for a in s.accesses)
-    return machine.lanes(bits)
+    names = (b for s in nest.statements for b in (s.node.buffer, *_computed(s.node.value)))
+    return machine.lanes(max(nest.buffers[b].dtype.bits for b in names))
+
+
+def _computed(v: Value) -> Iterator[str]:
+    """What is read, but for what holds places."""
+    for x in preorder(v, lambda x: () if isinstance(x, Read) else value_children(x)):
+        if isinstance(x, Read):
+            yield x.tensor
 
 
 def vectors_text(n: int, lanes: int) -> str:

@@ -18,7 +18,7 @@ from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, ge
 from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
-from tcsym.mapping.nest import Access, Nest, Statement, runs_on, sinks
+from tcsym.mapping.nest import Access, Nest, Statement, is_position, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import Proposal
 from tcsym.mapping.proposal import lanes as lanes_of
@@ -40,7 +40,7 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
         yield "as they are", TRUE, f"order {' '.join(nest.names)}"
     elif not nest.inner:
         yield from p.maps()
-    elif p.are_columns:
+    elif p.column is not None:
         yield from p.columns()
     else:
         yield from p.rows()
@@ -72,11 +72,18 @@ class _Proposals(Struct, frozen=True, dict=True):
                 raise Refused(f"terms of {s.node.buffer} are needed for others, too")
 
     @property
-    def are_columns(self) -> bool:
-        """The innermost loop of the band moves terms of sums, all element by element."""
-        v = self.row.variable
-        moved = any(self.nest.moves(a, v) for s in self.summed for a in s.accesses[1:])
-        return moved and not self.across(v, self.summed)
+    def column(self) -> str | None:
+        """The innermost loop of the band that moves terms of sums, all element by element."""
+        terms = [a for s in self.summed for a in s.accesses[isinstance(s.node, Update) :]]
+        for v in reversed(self.nest.names):
+            steps = [self.nest.stride(a, v) for a in terms if self.nest.moves(a, v)]
+            if steps and all(n == ONE for n in steps) and self._sinks(v):
+                return v
+        return None
+
+    def _sinks(self, *variables: str) -> bool:
+        """Points of these loops may be inside of all others."""
+        return sinks(self.nest.body, frozenset(variables)) is None
 
     def across(self, v: str, statements: tuple[Statement, ...]) -> list[Access]:
         return [
@@ -101,6 +108,8 @@ class _Proposals(Struct, frozen=True, dict=True):
         if folded is not None:
             yield folded
         yield from self._turned(v)
+        yield from self._turned_once(v)
+        yield from self._scattered(v)
         outer = [x for x in self.nest.names if x != v]
         text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
         if outer and self._has_neighbours(outer[-1]):
@@ -114,14 +123,14 @@ class _Proposals(Struct, frozen=True, dict=True):
         """An operand is read at several places that the loop moves, so that rows share elements."""
         reads = {a for s in self.nest.statements for a in s.accesses[1:] if self.nest.moves(a, u)}
         several = len(reads) > len({a.buffer for a in reads})
-        return several and sinks(self.nest.body, frozenset((u,))) is None
+        return several and self._sinks(u)
 
     def _along(self) -> str:
         """The loop that moves most of the results element by element, then most of the rest."""
         nest = self.nest
         results = [s.accesses[0] for s in nest.statements]
         reads = [a for s in nest.statements for a in s.accesses[1:]]
-        legal = [v for v in reversed(nest.names) if sinks(nest.body, frozenset((v,))) is None]
+        legal = [v for v in reversed(nest.names) if self._sinks(v)]
         if not legal:
             raise Refused(f"ranges move with {nest.names[-1]}")
 
@@ -133,13 +142,25 @@ class _Proposals(Struct, frozen=True, dict=True):
     def _turned(self, v: str) -> Iterator[Proposal]:
         """Another loop than that of what lies across it, in panels whose blocks are transposed; of
         short rows the results, too."""
-        used = [a for s in self.nest.statements for a in s.accesses]
+        used = [a for s in self.nest.statements for a in s.accesses if self.nest.lasts(a.buffer)]
         for w, x in permutations((v, *(y for y in reversed(self.nest.names) if y != v)), 2):
             near = {a.buffer: self._side(a) for a in used if self._lies_along(a, x, w)}
-            if near and sinks(self.nest.body, frozenset((w, x))) is None:
+            if near and self._sinks(w, x):
                 n = max(near.values())
                 turned = [b for b, side in near.items() if side == n]
-                yield f"blocks of {x} in lanes of {w}", TRUE, self._blocks(w, x, n, turned)
+                bits = max(self.nest.buffers[b].dtype.bits for b in turned)
+                line = n if w != v else self.machine.line_bytes * 8 // bits
+                for lanes in sorted({n, line}):
+                    text = self._blocks(w, x, lanes, turned)
+                    yield f"blocks of {x} in {lanes} lanes of {w}", TRUE, text
+
+    def _scattered(self, v: str) -> Iterator[Proposal]:
+        """Short rows in lanes, where what they read is found one by one anyway."""
+        if self.nest.is_found and len(self.nest.names) > 1:
+            *outer, u = (x for x in self.nest.names if x != v)
+            if self._sinks(u):
+                order = " ".join((*outer, f"{u}.tile", v))
+                yield "rows in lanes", TRUE, f"split {u} tile lane:{self.lanes}; order {order}"
 
     def _lies_along(self, a: Access, x: str, w: str) -> bool:
         """It could be transposed in registers, rows of `x` for each of `w`."""
@@ -150,6 +171,22 @@ class _Proposals(Struct, frozen=True, dict=True):
 
     def _side(self, a: Access) -> int:
         return self.machine.block_lanes(self.nest.buffers[a.buffer].dtype.bits)
+
+    def _turned_once(self, v: str) -> Iterator[Proposal]:
+        """What other loops leave as it is gets its blocks turned in front of all of these."""
+        names = self.nest.names
+        for a in dict.fromkeys(a for s in self.nest.statements for a in s.accesses[1:]):
+            for x in names:
+                moved = {y for y in names if self.nest.moves(a, y)}
+                if self._lies_along(a, x, v) and moved == {x, v} and len(names) > 2:
+                    order = " ".join((*(y for y in names if y != v), f"{v}.tile"))
+                    split = f"split {v} tile lane:{self._side(a)}; order {order}"
+                    text = f"{split}; stage {a.buffer} once order {x} {v}.tile {v}.lane as turned"
+                    few = self._may_hold(extent(self._loop(x)) * extent(self._loop(v)))
+                    yield f"{a.buffer} turned once", few, text
+
+    def _loop(self, v: str) -> Loop:
+        return next(x for x in self.nest.band if x.variable == v)
 
     def _blocks(self, w: str, x: str, n: int, turned: list[str]) -> str:
         outer = [y for y in self.nest.names if y not in (w, x)]
@@ -198,15 +235,22 @@ class _Proposals(Struct, frozen=True, dict=True):
 
     def columns(self) -> Iterator[Proposal]:
         """Vectors of columns, each with its sums."""
-        v, names = self.row.variable, self.nest.names
-        reason = sinks(self.nest.body, frozenset((v,)))
-        if reason:
-            raise Refused(reason)
-        order = " ".join((*names[:-1], f"{v}.tile"))
-        yield from self._parts()
-        text = f"split {v} tile reg:2 lane:{self.lanes} end=half; order {order}"
-        yield "few columns", TRUE, text
-        yield "columns", TRUE, self._columns_of(v, names[:-1])
+        v, names = self.column or self.row.variable, self.nest.names
+        others = tuple(x for x in names if x != v)
+        order = " ".join((*others, f"{v}.tile"))
+        if v == names[-1]:
+            yield from self._parts()
+        results = [s.accesses[0] for s in self.nest.statements]
+        for x in reversed(others):
+            lie = {a.buffer for a in results if self._lies_along(a, x, v)}
+            turned = [b for b in sorted(lie) if self.nest.lasts(b)]
+            if turned and self._sinks(v, x):
+                n = self.machine.block_lanes(self.nest.buffers[turned[0]].dtype.bits)
+                yield f"sums turned along {x}", TRUE, self._blocks(v, x, n, turned)
+        for n in dict.fromkeys((2, max(1, self._columns // 2))):
+            text = f"split {v} tile reg:{n} lane:{self.lanes} end=half; order {order}"
+            yield f"columns, {n} vectors", TRUE, text
+        yield f"columns, {self._columns} vectors", TRUE, self._columns_of(v, others)
 
     @property
     def _columns(self) -> int:
@@ -258,11 +302,12 @@ class _Proposals(Struct, frozen=True, dict=True):
     def rows(self) -> Iterator[Proposal]:
         """Vectors along each innermost loop, of several rows at once; short rows side by side."""
         nest, row = self.nest, self.row.variable
-        if sinks(nest.body, frozenset((row,))) is None:
+        if self._sinks(row):
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
             text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(1)]
             yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
+        yield "single vectors", TRUE, "; ".join(self._vectors(1))
         yield "single rows", TRUE, "; ".join(self._vectors(HEIGHT))
 
     def _vectors(self, n: int) -> Iterator[str]:
@@ -299,18 +344,19 @@ class _Proposals(Struct, frozen=True, dict=True):
         n = extent(inner[0])
         if any(extent(x) != n for x in inner) or n.variables() - nest.sizes:
             return
-        moved = {a.buffer: (a, s) for s in self.summed for a in s.accesses if nest.moves(a, v)}
+        names = {x.variable for x in inner}
+        lie = {a: s.around[-1].variable for s in self.summed for a in s.accesses}
         turned = {
-            b: s.around[-1].variable
-            for b, (a, s) in moved.items()
-            if nest.stride(a, s.around[-1].variable) == ONE and nest.buffers[b].space == "argument"
+            a.buffer: x
+            for a, x in lie.items()
+            if nest.buffers[a.buffer].space == "argument" and self._lies_along(a, x, v)
         }
         order = " ".join((*nest.names[:-1], f"{v}.tile"))
         split = f"split {v} tile lane:{self.lanes}; order {order}"
         yield "rows in lanes", TRUE, split
-        inside = [x.variable for x in inner]
-        one = all(sum(nest.moves(moved[b][0], x) for x in inside) == 1 for b in turned)
-        if one and all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
+        moved = (variables_of(a.subscripts) & names for a in lie if a.buffer in turned)
+        few = all(len(x) < 2 for x in moved)
+        if few and all(nest.buffers[b].dtype.bits in (32, 64) for b in turned):
             at = f"at {v}.tile order"
             copies = (f"stage {b} {at} {x} {v}.lane as turned" for b, x in turned.items())
             yield "turned rows in lanes", self._may_hold(n), "; ".join((split, *copies))
@@ -320,7 +366,7 @@ def is_window(nest: Nest, s: Statement, a: Access) -> bool:
     """Points of the band find elements in their sums that others find, too."""
     band, inner = s.around[: len(nest.band)], s.around[len(nest.band) :]
     return any(
-        {x.variable, y.variable} <= i.variables() and not _are_apart(i, x, y)
+        {x.variable, y.variable} <= i.variables() and not _are_apart(i, x, y) and not is_position(i)
         for i in a.subscripts
         for x in band
         for y in inner

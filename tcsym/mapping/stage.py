@@ -76,6 +76,12 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         else map_node(at.body, None, of_copy)
     )
     written = _is_written(at, d)
+    store = _stored(at, d, source, dims) if value is None and not written else None
+    moved = copy.stored(store) if store is not None else None
+    if moved is not None:
+        moved, ends = _named(m, d.operand, moved)
+        node = replaced(m.node, at.variable, lambda x: replace(x, body=moved))
+        return replace(m, node=node, ends=ends)
     if written and d.at is None:
         raise Refused(f"{d.operand} is written: it has no copy for all of the nest")
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
@@ -89,6 +95,27 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         return replace(m, node=body, ends=ends, once=(d.operand, *m.once))
     node = replaced(m.node, d.at, lambda x: replace(x, body=body))
     return replace(m, node=node, ends=ends)
+
+
+def _stored(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> Store | None:
+    """All that is done in the loop: what the copy has is stored as it is."""
+    node, loops = at.body, list[Loop]()
+    while isinstance(node, Loop):
+        loops.append(node)
+        node = node.body
+    is_whole = (
+        d.as_ == "turned"
+        and d.at is not None
+        and sorted(map(_name, loops)) == sorted(map(_name, dims))
+    )
+    if not is_whole or not isinstance(node, Store) or not isinstance(node.value, Read):
+        return None
+    is_read = node.value.tensor == d.operand and node.value.subscripts == source
+    return node if is_read and node.buffer != d.operand else None
+
+
+def _name(x: Loop) -> str:
+    return x.variable
 
 
 def _terms(dims: Sequence[Loop]) -> slice | None:
@@ -160,6 +187,10 @@ def _accesses(
     if value is not None and is_pack(value):
         first = first_read(value, d.operand).subscripts
         uses = [u for u in uses if u[0] == first]
+    known = [u for u in uses if all(isinstance(i, Index) for i in u[0])]
+    if len(known) < len(uses) and any(w for b, _, w, _ in accessed(at.body) if b == d.operand):
+        raise Refused(f"{d.operand} is read at places that are found, too")
+    uses = known
     whole = [u for u in uses if set(d.order) <= {x.variable for x in u[1]}]
     if not whole:
         raise Refused(

