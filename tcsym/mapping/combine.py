@@ -119,6 +119,7 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
     """Sums for each iteration of the axis, made in front of `at` for all that loops in it move, and
     added where the sum was. The axis is one of the two loops that another was split into; if it is
     the inner one, terms of the last, ragged iteration of the outer one are added as they were."""
+    at = _outermost(at, *_two(at, d.axis))
     outer, inner = _two(at, d.axis)
     band = tuple(_band(at))
     _check(at, band, outer)
@@ -170,6 +171,22 @@ def _two(at: Loop, axis: str) -> tuple[Loop, Loop]:
         if axis in (x.variable, y.variable) and x.variable in y.lower.variables():
             return x, y
     raise Refused(f"{axis} is none of two loops that a sum was split into")
+
+
+def _outermost(at: Loop, outer: Loop, inner: Loop) -> Loop:
+    """The nest whose other loops of the sum are inside of these two."""
+    sums = [x for x in next(y for x, y in walk(at) if x is outer) if x.order == "reduction"]
+    if not sums:
+        return at
+    moving = {v for x in (outer, inner) for e in (x.lower, x.upper) for v in e.variables()}
+    for x, y in zip(sums, (*sums[1:], outer), strict=True):
+        if x.body is not y or x.variable in moving:
+            raise Refused(f"{outer.variable} is inside of {x.variable}")
+    body = inner.body
+    for x in reversed(sums):
+        body = replace(x, body=body)
+    new = replace(outer, body=replace(inner, body=body))
+    return found(replaced(at, sums[0].variable, lambda _: new), at.variable)
 
 
 def _band(at: Loop) -> Iterator[Loop]:

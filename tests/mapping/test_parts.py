@@ -23,6 +23,7 @@ PROGRAMS = {
     "vector": ("float(K,N) A, float(K) B", "C(n) +=! A(k,n) * B(k)", "kn,k->n"),
     "batch": ("float(M,K,N) A, float(M,K) B", "C(m,n) +=! A(m,k,n) * B(m,k)", "mkn,mk->mn"),
     "sums": ("float(K,L,M) A, float(L,N,K) B", "C(m,n) +=! A(k,l,m) * B(l,n,k)", "klm,lnk->mn"),
+    "inner": ("float(K,3,N) A, float(3,K) B", "C(n) +=! B(l,k) * A(k,l,n)", "kln,lk->n"),
 }
 
 
@@ -36,7 +37,7 @@ def test_every_proposal(name: str) -> None:
     for plan in plans:
         f = tcsym.define(source, target="cpu:avx2", plan=plan).f
         for k, m, n in [(0, 3, 5), (1, 1, 1), (511, 7, 17), (513, 2, 40), (3000, 13, 9)]:
-            shapes = {"K": k, "M": m, "N": n, "L": 3}
+            shapes = {"K": k, "M": m, "N": n, "L": 3, "3": 3}
             given = [
                 numbers.uniform(-1, 1, [shapes[s.upper()] for s in part]).astype(np.float32)
                 for part in subscripts.partition("->")[0].split(",")
