@@ -156,7 +156,7 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     bound = bound_buffers(kernel)
     names = setting.names
     kernel = _verified(apart(kernel, names, clip_sums))
-    kernel = _verified(assume(contract_storage(kernel)))
+    kernel = _verified(assume(contract_storage(drop_empty(kernel))))
     kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))

@@ -282,3 +282,15 @@ def test_parts_of_rows_inside_classes_of_residues() -> None:
         for threads in (1, 2):
             got = kernel(i, f, b, threads=threads)
             np.testing.assert_array_equal(got, kernel.reference(i, f, b))
+
+
+def test_loops_that_never_run_take_no_memory() -> None:
+    """What a loop of no iterations reads made a temporary as large as the number in its place."""
+    text = """def f(float(M,2) C, size G) -> (R) {
+        T(j) +=! C(i, j)
+        R(i) = (i + G >= 0 && i + G < 2 ? T(i + G) : 1.0) where i in 0:M
+    }"""
+    kernel = tcsym.define(text, strategy="specialize")["f"]
+    c = np.ones((7, 2), np.float32)
+    for g in (0, 1, 2, 2**40 + 3):
+        np.testing.assert_array_equal(kernel(c, g), kernel.reference(c, g))
