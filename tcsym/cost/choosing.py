@@ -76,7 +76,8 @@ class Counting:
     def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
         """Numbers of the versions to keep, by what each has saved when it was taken; the first is
         one that always can be."""
-        columns = [np.broadcast_to(self.writer.columns[x][:, 0], (SAMPLES,)) for x in costs]
+        found = (self.writer.columns[x][:, 0] for x in costs)
+        columns = [np.broadcast_to(np.maximum(x, 1), (SAMPLES,)) for x in found]  # of no iteration
         least: Numbers = np.minimum.reduce(columns)
         kept, known = list[int](), np.full(SAMPLES, math.inf)
         while len(kept) < MOST_VERSIONS:

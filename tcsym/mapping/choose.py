@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tcsym.index.values import substitute
 from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions
+from tcsym.mapping.fused import fused, is_fused
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused, Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
@@ -24,7 +25,7 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    known = () if nest.is_found else window_facts(nest)
+    known = () if nest.is_found or family(nest) == "fused" else window_facts(nest)
     for facts in (*known, dict[str, int]()):
         for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
@@ -35,6 +36,8 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
 def family(nest: Nest) -> str:
     """What its proposals are made by."""
     c = None if nest.is_found else contraction(nest)
+    if c is None and is_fused(nest):
+        return "fused"
     if not nest.is_found and has_windows(nest, c):
         return "pooling" if is_pooling(nest) else "windows"
     return "rows" if c is None else "contractions"
@@ -51,6 +54,8 @@ def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposa
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     found = None if nest.is_found else contraction(nest)
+    if found is None and is_fused(nest):
+        return fused(nest, machine, lanes(nest, machine), lambda x: _proposals(x, machine))
     if not nest.is_found and has_windows(nest, found):
         return windows(nest, found, machine, lanes(nest, machine))
     if found is None:

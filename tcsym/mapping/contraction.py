@@ -52,6 +52,11 @@ class Contraction(Struct, frozen=True):
     joined: tuple[str, ...]
 
     @property
+    def in_registers(self) -> int:
+        """Sums that a tile has for each of its elements."""
+        return len({x.update.buffer for x in self.sums})
+
+    @property
     def is_window(self) -> bool:
         """Columns share elements of their operand, which a panel would have several times."""
         return any(
@@ -62,8 +67,9 @@ class Contraction(Struct, frozen=True):
         )
 
 
-def contraction(nest: Nest) -> Contraction | None:
-    """The nest as a contraction, if it is one as a whole."""
+def contraction(nest: Nest, wanted: str | None = None) -> Contraction | None:
+    """The nest as a contraction, if it is one as a whole. wanted: the loop of rows, if it can be
+    one."""
     updates = [s for s in nest.statements if isinstance(s.node, Update)]
     if not updates or _other_loops(nest, updates):
         return None
@@ -76,7 +82,7 @@ def contraction(nest: Nest) -> Contraction | None:
     rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]
     if not rows and not all(x.tall for x in sums):
         return None
-    chosen = _along(nest, sums, rows)
+    chosen = wanted if wanted in rows else _along(nest, sums, rows)
     if chosen is not None:
         sums = tuple(replace(x, tall=_moved(nest, x.tall, chosen)) for x in sums)
     return Contraction(columns, chosen, sums, _joined(nest, sums, columns))
@@ -91,7 +97,7 @@ def _other_loops(nest: Nest, updates: list[Statement]) -> bool:
 
 def _sums(nest: Nest, updates: list[Statement], columns: str) -> Iterator[Sum]:
     for s in updates:
-        loops, reads = s.around[len(nest.band) :], s.accesses[1:]
+        loops, reads = s.around[len(nest.band) :], tuple(dict.fromkeys(s.accesses[1:]))
         wide = _moved(nest, reads, columns)
         if loops and wide and isinstance(s.node, Update):
             yield Sum(s.node, loops, reads, wide, tuple(a for a in reads if a not in wide))

@@ -36,11 +36,13 @@ class Contractions(Struct, frozen=True):
 
     def check(self) -> None:
         for x in self.c.sums:
-            wide = [a.buffer for a in x.wide]
-            if len({*wide}) < len(wide):
-                raise Refused("columns read several elements of one operand, as in windows")
             for a in (*x.wide, *x.tall):
                 self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Columns read several elements of one operand, as in windows."""
+        return any(len({a.buffer for a in x.wide}) < len(x.wide) for x in self.c.sums)
 
     def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
         for v in loops:
@@ -56,11 +58,17 @@ class Contractions(Struct, frozen=True):
 
     def _matrices(self) -> Iterator[Proposal]:
         tile = self.machine.tile
+        if self.has_neighbours and not self.streamed:
+            raise Refused("columns read several elements of one operand, which lie across them")
+        if self.has_neighbours:
+            yield "rows in place", TRUE, self.in_place(FEW)
+            yield "tiles in place", TRUE, self.in_place(tile.rows)
+            return
         if self.lanes > 1:
             yield from self._in_lanes()
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        height = max(1, self._rows_of_tile // len(self.c.sums))
+        height = max(1, self._rows_of_tile // self.c.in_registers)
         vectors = tile.vectors if self.lanes > 1 else FEW // 2
         if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
             yield "panels, made once", TRUE, self.panels(height, vectors, once=True)
@@ -162,7 +170,11 @@ class Contractions(Struct, frozen=True):
         moved = [v for v in outer if any(self.nest.moves(a, v) for a, _ in operands)]
         still = [v for v in outer if v not in moved]
         at = "once" if once else f"at {wide}.panel"
-        staged = {a.buffer: self._staged(a, x, at, moved) for a, x in reversed(operands)}
+        staged = dict[str, str]()
+        for a, x in reversed(operands):
+            around = [v for v in moved if once and self.nest.moves(a, v)]
+            around += [f"{wide}.panel"] if once else []
+            staged[a.buffer] = self.staged(a, x, at, around)
         return f"""
             {f"merge {' '.join(joined)}" if len(joined) > 1 else ""}
             split {tall} tile reg:{rows} end=half
@@ -178,16 +190,15 @@ class Contractions(Struct, frozen=True):
         wide = sum((ceildiv(x.terms * len(x.wide), n) for x, n in packs), Index())
         return wide * max(1, self.machine.vector_bits // 8)
 
-    def _staged(self, a: Access, x: Sum, at: str, moved: list[str]) -> str:
+    def staged(self, a: Access, x: Sum, at: str, around: list[str]) -> str:
+        """A copy of vectors of columns, for each iteration of the loops around."""
         wide = self.c.joined
         along = [self._steps(a, y.variable) for y in x.loops]
         turned = any(along) and not self._steps(a, self.c.columns) and not self.c.is_window
         turned = turned and len(wide) == 1 and self.lanes > 1 and not x.is_computed(a)
-        dims = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg"
-        dims += f" {wide[0]}.lane" if self.lanes > 1 else ""
-        if at == "once":
-            around = " ".join(v for v in moved if self.nest.moves(a, v))
-            dims = f"{around} {wide[0]}.panel {dims}"
+        tile = f"{wide[0]}.tile {self._sums(x, a)} {wide[0]}.reg"
+        lane = (f"{wide[0]}.lane",) if self.lanes > 1 else ()
+        dims = " ".join((*around, tile, *lane))
         as_ = "as turned" if turned and self.nest.buffers[a.buffer].dtype.bits >= 32 else ""
         return f"stage {a.buffer} {at} order {dims} {as_}"
 

@@ -12,7 +12,7 @@ k.tile { .. } } }` rows and columns at `n.tile`, then in each of the arms what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -249,12 +249,12 @@ def _ragged(m: Mapping_, names: set[str], node: Node) -> Node:
     loop over those that are there, and sums are not unrolled: it runs once in a row of tiles."""
     if isinstance(node, Loop) and node.kind != "serial":
         statements = [x for x, _ in walk(node) if isinstance(x, Store | Update)]
+        if statements and all(_holds_all(m, names, node, x) for x in statements):
+            return _clamped(m, names, node, statements)
         if len(statements) != 1:
             return node
         if _is_filled(m, node, statements[0]):
             return _one_by_one(node)
-        if _holds_all(m, node, statements[0]):
-            return _clamped(m, names, node, statements[0])
         return _row_by_row(m, node, statements[0])
     if isinstance(node, Loop):
         node = replace(node, unroll=1)
@@ -277,20 +277,24 @@ def _one_by_one(node: Node) -> Node:
     return replace(node, kind="serial", upper=upper, mask=None, body=_one_by_one(node.body))
 
 
-def _holds_all(m: Mapping_, points: Loop, statement: Store | Update) -> bool:
+def _holds_all(m: Mapping_, names: set[str], points: Loop, statement: Store | Update) -> bool:
     """A temporary has an element for each row of a tile, also for those that are not there."""
-    rows = (x.variable for x in _points(points) if x.kind == "unrolled" and x.mask is not None)
+    found = (x for x in _points(points) if x.variable in names)
+    rows = (x.variable for x in found if x.kind == "unrolled" and x.mask is not None)
     own = statement.buffer in m.own or statement.buffer in m.made
     return own and all(var(v) in statement.subscripts for v in rows)
 
 
-def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update) -> Node:
+def _clamped(
+    m: Mapping_, names: set[str], node: Node, statements: Sequence[Store | Update]
+) -> Node:
     """Without masks of rows, nor of lanes that move temporaries only."""
     if not isinstance(node, Loop):
         return node
     body, mask, v = node.body, node.mask, node.variable
     if mask is not None and v in names and node.order == "parallel":
-        memory = [r for r in loads(statement.value) if not m.buffer(r.tensor).padded]
+        reads = [r for x in statements for r in loads(x.value)]
+        memory = [r for r in reads if not m.buffer(r.tensor).padded]
         if node.kind == "unrolled":
             inside, mask = {v: minimum(var(v), mask - 1)}, None
 
@@ -304,11 +308,11 @@ def _clamped(m: Mapping_, names: set[str], node: Node, statement: Store | Update
                 return replace(x, value=map_value(x.value, clamp, lambda i: i))
 
             body = map_node(body, of_statement)
-        elif m.buffer(statement.buffer).padded and not any(
+        elif all(m.buffer(x.buffer).padded for x in statements) and not any(
             v in variables_of(r.subscripts) for r in memory
         ):
             mask = None
-    return replace(node, mask=mask, body=_clamped(m, names, body, statement))
+    return replace(node, mask=mask, body=_clamped(m, names, body, statements))
 
 
 def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:

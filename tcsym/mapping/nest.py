@@ -118,21 +118,26 @@ def analyse(
     around: frozenset[str] = frozenset(),
 ) -> Nest:
     """Raises `Refused` for what no directive can map."""
-    band: list[Loop] = []
-    node: Node = top
-    while isinstance(node, Loop) and node.order == "parallel":
-        band.append(node)
-        node = node.body
+    band = band_at(top)
     if not band:
         raise Refused(f"{top.variable} runs in order, or is a sum by itself")
     found = tuple(_statements(top))
-    nest = Nest(top, tuple(band), node, found, buffers, sizes, around)
+    nest = Nest(top, band, band[-1].body, found, buffers, sizes, around)
     for x in nest.inner:
         if x.order == "sequential" or x.at is not None or x.value is not None:
             raise Refused(f"{x.variable} runs in order")
         if x.kind != "serial":
             raise Refused(f"{x.variable} is no loop any more")
     return nest
+
+
+def band_at(node: Node) -> tuple[Loop, ...]:
+    """The parallel loops that nest perfectly there, outermost first."""
+    band: list[Loop] = []
+    while isinstance(node, Loop) and node.order == "parallel":
+        band.append(node)
+        node = node.body
+    return tuple(band)
 
 
 def _statements(top: Loop) -> Iterator[Statement]:

@@ -68,7 +68,8 @@ class _Proposals(Struct, frozen=True, dict=True):
             if windows:
                 raise Refused(f"{windows[0]} is read in windows")
             moving = [variables_of(a.subscripts) for a in s.accesses]
-            if isinstance(s.node, Update) and not any(around <= v for v in moving[1:]):
+            own = any(around <= v for v in moving[1:])
+            if isinstance(s.node, Update) and not own and self.column is None:
                 raise Refused(f"terms of {s.node.buffer} are needed for others, too")
 
     @property

@@ -92,6 +92,8 @@ class _Convolutions(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         c, tile = self._in_order, self.c.machine.tile
         c.check()
+        if c.has_neighbours:
+            raise Refused("columns read several elements of one operand")
         if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
             raise Refused("windows of short numbers, several of which are added at once")
         place = replace(c, c=replace(c.c, joined=(c.c.columns,)))

@@ -168,41 +168,7 @@ class SumTerms(Struct, frozen=True):
         return "products apart from the rest of the sum"
 
 
-class SharedRows(Struct, frozen=True):
-    """Several nests share rows, which become the band's last loop."""
-
-    height: int
-
-    def __str__(self) -> str:
-        return "several nests on the same rows"
-
-
-class Blocked(Struct, frozen=True):
-    """All nests of the band on `height` rows before the next ones."""
-
-    height: int
-
-    def __str__(self) -> str:
-        return f"all nests on blocks of {self.height} rows"
-
-
-class Distribute(Struct, frozen=True):
-    """Each nest over all rows, of which there are `most`."""
-
-    most: int
-
-    def __str__(self) -> str:
-        return f"each nest over all rows, at most {self.most}"
-
-
-class InnerNests(Struct, frozen=True):
-    """Every nest inside the band by a plan of its own, one of them a contraction."""
-
-    def __str__(self) -> str:
-        return "each nest inside by a plan of its own"
-
-
-NestPlan = Scan | Staged | SumTerms | SharedRows | Blocked | Distribute | InnerNests
+NestPlan = Scan | Staged | SumTerms
 
 Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
 

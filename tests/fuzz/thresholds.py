@@ -41,10 +41,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "MOST_TILES": (1, 3, 16),
         "GAIN": ((0, 1), (5, 4)),
     },
-    "version.nest_proposals": {
-        "FEW_BLOCKS": (1, 2, 4),
-        "FEW_PACKED_BLOCKS": (1, 2, 20),
-    },
     "split.guards": {"MOST_GUARDS": (1, 2, 4)},
     "split.quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
     "split.row_parts": {"SHORTEST": (1, 16)},

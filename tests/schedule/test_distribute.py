@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Call
-from tcsym.index.expr import index
-from tcsym.index.values import substitute
 from tcsym.ir.loops import Kernel, Loop, Store, Update
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
@@ -39,18 +39,9 @@ def mapped(text: str) -> Kernel:
     return map_cpu(schedule_program(program, Options(), {}).kernel, AVX2, Options()).kernel
 
 
-def test_what_few_rows_keep_does_not_grow_with_many() -> None:
-    scores = [b for b in mapped(ATTENTION).buffers if b.name.startswith("A") and b.space == "arena"]
-    assert len(scores) == 2  # of a block of rows, and of all of few rows
-    many = {"L": index(1000), "S": index(2)}
-    for b in scores:
-        extents = [substitute(e, many).as_int() for e in b.shape]
-        assert all(e is not None and e <= 114 for e in extents)
-
-
-def test_rows_below_other_loops_are_not_distributed() -> None:
-    """These loops are work for threads; a second version would cost as much code again."""
-    scores = [b for b in mapped(HEADS).buffers if b.name.startswith("A") and b.space == "arena"]
+@pytest.mark.parametrize("text", [ATTENTION, HEADS])
+def test_what_rows_keep_does_not_grow_with_many(text: str) -> None:
+    scores = [b for b in mapped(text).buffers if b.name.startswith("A") and b.space == "arena"]
     assert scores and not any("L" in e.variables() for b in scores for e in b.shape)
 
 

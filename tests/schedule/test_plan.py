@@ -9,10 +9,7 @@ from typing import get_args
 import pytest
 
 from tcsym.schedule.plan import (
-    Blocked,
-    Distribute,
     InnerLeaves,
-    InnerNests,
     InPlace,
     Panels,
     Plan,
@@ -21,14 +18,11 @@ from tcsym.schedule.plan import (
     RowBlocks,
     Rows,
     Scan,
-    SharedRows,
     SplitWindows,
     Staged,
     Strips,
     SumTerms,
     Terms,
-    UnitWindows,
-    WindowTile,
     renamed,
 )
 
@@ -38,7 +32,6 @@ PLANS: tuple[Plan, ...] = (
     Rows(vectors=1),
     Strips("n"),
     Strips("n", 2),
-    WindowTile("n", "m", 4, 2, is_masked=True),
     RowBlocks("m", 4, "n", 2, 1),
     RowBlocks("m", 1, "n", 4, 1),
     InnerLeaves(),
@@ -47,14 +40,9 @@ PLANS: tuple[Plan, ...] = (
     RegisterTile("n", "m"),
     InPlace("n", "m", 4),
     Products(few_columns=True),
-    UnitWindows("n", ("p", "q")),
     Scan(),
     Staged("converted images"),
     SumTerms(),
-    SharedRows(6),
-    Blocked(6),
-    Distribute(114),
-    InnerNests(),
 )
 TILED = {"n": "n.1", "m": "m.1"}
 

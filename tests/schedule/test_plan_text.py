@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, ge, var
-from tcsym.index.values import holds
-from tcsym.ir.idle import body_ranges
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.map_cpu import map_cpu
@@ -81,50 +76,3 @@ def test_notes_are_in_the_order_in_which_they_were_made() -> None:
         "k.1: vectors along k.1",
         "m: no register tile: several nests share the band",
     ]
-
-
-def tagged(record: Iterable[Choice | Note], numbers: Iterator[int]) -> list[Choice | Note]:
-    """With a number in place of the cost of each version."""
-
-    def version(x: Taken | Note) -> Taken | Note:
-        if isinstance(x, Note):
-            return x
-        return replace(x, cost=f"#{next(numbers)}", inside=tuple(tagged(x.inside, numbers)))
-
-    return [
-        replace(x, versions=tuple(map(version, x.versions))) if isinstance(x, Choice) else x
-        for x in record
-    ]
-
-
-def serving(record: Iterable[Choice | Note], sizes: Mapping[str, int]) -> Iterator[str]:
-    """Numbers of the versions that run: of each nest the first whose condition holds."""
-    nests: dict[str, list[Taken]] = {}
-    for choice in record:
-        if isinstance(choice, Choice):
-            versions = [x for x in choice.versions if isinstance(x, Taken)]
-            nests.setdefault(choice.nest, []).extend(versions)
-    for versions in nests.values():
-        for x in [x for x in versions if holds(x.when, sizes)][:1]:
-            yield x.cost
-            yield from serving(x.inside, sizes)
-
-
-@pytest.mark.parametrize("name", ("conv_bias_relu", "attention"))
-def test_lines_that_serve_are_those_of_the_versions_whose_conditions_hold(name: str) -> None:
-    mapped = map_cpu(scheduled(name).kernel, AVX2.machine, Options())
-    kernel = mapped.kernel
-    record = tagged(mapped.choices, itertools.count())
-    rng = np.random.default_rng(len(name))
-    seen = set()
-    for most in (1, 1, 3, 8, 50, 100, 5000):
-        sizes = {s: int(rng.integers(1, most + 1)) for s in kernel.sizes}
-        for window, image in (("KH", "H"), ("KW", "W")):
-            if window in sizes:  # as wide as one point, a matrix product, or as the image at most
-                sizes[window] = 1 if most == 50 else min(sizes[window], sizes[image])
-        lines = choices_lines(record, kernel.sizes, body_ranges(kernel, sizes))
-        told = {text.strip(): serves for text, serves in lines if "(#" in text}
-        runs = {f"({n})" for n in serving(record, sizes)} & told.keys()
-        assert {text for text, serves in told.items() if serves} == runs, sizes
-        seen |= runs
-    assert len(seen) > 1

@@ -7,13 +7,14 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, Index, Min, ceildiv, index, minimum, var
+from tcsym.index.expr import Index, Min, ceildiv, index, minimum, var
 from tcsym.ir.bounds import least
 from tcsym.ir.loops import Kernel, Loop, Update, block
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.plan_text import choices_lines
 from tcsym.schedule.proved import schedule_program
 from tests.schedule import naive
 from tests.schedule.naive import par
@@ -41,22 +42,6 @@ def test_full_tiles_have_no_clamped_rows() -> None:
     assert True in found[1, 2]
 
 
-@pytest.mark.parametrize(
-    ("term", "rows"), [("(X(m,k) - Y(n,k)) * (X(m,k) - Y(n,k))", 4), ("X(m,k) * Y(n,k)", 6)]
-)
-def test_a_block_of_rows_is_one_register_tile(term: str, rows: int) -> None:
-    """A tile whose terms need registers of their own has four rows, and so have its blocks."""
-    source = f"""def nearest(float(M,K) X, float(N,K) Y) -> (O) {{
-  D(m,n) +=! {term}
-  O(m) min=! D(m,n)
-}}"""
-    p = analyse(source)["nearest"]
-    k = map_cpu(schedule_program(p, Options(), {}).kernel, AVX2, Options()).kernel
-    assert k.buffer("D").shape[0] == index(rows)
-    single = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "serial"]
-    assert [x for x in single if (x.lower, x.upper) == (ZERO, ONE)]
-
-
 @pytest.mark.parametrize("order", ["b,o", "o,b"])
 def test_rows_of_a_block_need_not_be_the_last_loop(order: str) -> None:
     """W(o) moves with o: only rows b use it again."""
@@ -66,8 +51,8 @@ def test_rows_of_a_block_need_not_be_the_last_loop(order: str) -> None:
 }}"""
     p = analyse(source)["bilinear"]
     mapped = map_cpu(schedule_program(p, Options(), {}).kernel, AVX2, Options())
-    assert "o: blocks of 6 rows, 2 nests" in mapped.notes
-    assert mapped.kernel.buffer("t").shape[0] == index(6)
+    plans = "".join(text for text, _ in choices_lines(mapped.choices, mapped.kernel.sizes, {}))
+    assert "order o b.tile" in plans
 
 
 def test_the_least_value_of_a_blocks_rows_is_known() -> None:

@@ -3,7 +3,7 @@
 
 Points of parallel loops are independent, so each node may run over all of them before the next one
 starts, if what passes between the nodes has a place for every point (`privatise` gave it the
-subscripts). Where few points are known to come, that place is small.
+subscripts).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, factors_of, index, minimum, var
-from tcsym.index.values import substitute
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, block
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import Band, band_of
@@ -27,29 +25,15 @@ class Distributed(Struct, frozen=True):
     nests: tuple[str, ...]
 
 
-def is_bounded(kernel: Kernel, nest: str) -> bool:
-    """Bounds on extents bound what is kept: loops run to a size, a product of sizes, a number."""
-    band, sizes = band_of(find_loop(kernel.body, nest)), frozenset(kernel.sizes)
-    return all(
-        x.lower == ZERO and (x.upper.as_int() is not None or frozenset(_sizes(x)) & sizes)
-        for x in band.loops
-    )
-
-
-def distribute(
-    kernel: Kernel, nest: str, groups: tuple[Node, ...], names: Names, most: int | None = None
-) -> Distributed:
-    """A band for each of `groups`, which together are the body of the band at `nest`.
-
-    most: no loop of the band has more iterations than that where this runs. Needs `is_bounded`.
-    """
+def distribute(kernel: Kernel, nest: str, groups: tuple[Node, ...], names: Names) -> Distributed:
+    """A band for each of `groups`, which together are the body of the band at `nest`."""
     band = band_of(find_loop(kernel.body, nest))
     bands = [_around(band, group, names) for group in groups]
     body = block(*(node for node, _ in bands))
     kernel = replace(kernel, body=replace_loop(kernel.body, nest, lambda _: body))
     for b in kernel.buffers:
         if b.private & frozenset(band.variables):
-            kernel = _shared(kernel, b, band, bands, most)
+            kernel = _shared(kernel, b, band, bands)
     return Distributed(kernel, tuple(new[nest] for _, new in bands))
 
 
@@ -64,27 +48,11 @@ def _around(band: Band, body: Node, names: Names) -> Renamed:
     return loop, new
 
 
-def _shared(
-    kernel: Kernel, b: Buffer, band: Band, bands: list[Renamed], most: int | None
-) -> Kernel:
+def _shared(kernel: Kernel, b: Buffer, band: Band, bands: list[Renamed]) -> Kernel:
     """The buffer, private to the band of its only user, or with a place for every point."""
     loops = frozenset(band.variables)
     users = [new for node, new in bands if any(a.buffer == b.name for a in accesses(node))]
     if len(users) == 1:
         private = frozenset(users[0].get(v, v) for v in b.private)
         return kernel.with_buffer(replace(b, private=private))
-    b = replace(b, private=b.private - loops)
-    if most is not None:
-        least = {s: minimum(index(most), var(s)) for x in band.loops for s in _sizes(x)}
-        b = replace(b, shape=tuple(substitute(e, least) for e in b.shape))
-    return kernel.with_buffer(b)
-
-
-def _sizes(loop: Loop) -> tuple[str, ...]:
-    """The sizes of which the upper bound of the loop is the product; empty if it is none."""
-    if len(loop.upper.terms) != 1 or loop.upper.constant:
-        return ()
-    ((atom, c),) = loop.upper.terms
-    factors = factors_of(atom)
-    names = tuple(f for f in factors if isinstance(f, str))
-    return names if c == 1 and len(names) == len(factors) else ()
+    return kernel.with_buffer(replace(b, private=b.private - loops))

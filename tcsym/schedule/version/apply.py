@@ -7,26 +7,18 @@ from collections.abc import Callable
 from typing import assert_never
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.serve import serve
-from tcsym.schedule.analysis.band import band_of, roles_at
-from tcsym.schedule.analysis.loops import find_loop, outermost_loops
+from tcsym.schedule.analysis.band import roles_at
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.order.distribute import distribute
 from tcsym.schedule.plan import (
-    Blocked,
     ContractionPlan,
-    Distribute,
-    InnerNests,
     LeafPlan,
     NestPlan,
     Plan,
-    RegisterTile,
     RowPlan,
     Scan,
-    SharedRows,
     Staged,
     SumTerms,
 )
@@ -36,14 +28,13 @@ from tcsym.schedule.stage.convert_windows import convert_windows
 from tcsym.schedule.stage.copy_choices import copy_choices
 from tcsym.schedule.stage.pack_windows import pack_windows
 from tcsym.schedule.stage.pad_reads import pad_reads
-from tcsym.schedule.tile.row_block import block_rows, row_groups, rows_last
 from tcsym.schedule.tile.scan_schedule import is_scan, schedule_scan
 from tcsym.schedule.version.apply_contraction import apply_contraction
 from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
 from tcsym.schedule.version.choose import choose, record, schedule_by
 from tcsym.schedule.version.contraction_proposals import CONTRACTION, panels_of_terms
 from tcsym.schedule.version.leaf_proposals import LEAF
-from tcsym.schedule.version.nest_proposals import PARTS, refused, with_shared_rows
+from tcsym.schedule.version.nest_proposals import PARTS, refused
 
 MOST_GUARDS = 2
 Schedule = Callable[[Kernel, str, Setting], Kernel]
@@ -155,43 +146,5 @@ def apply_nest(plan: NestPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return schedule_scan(kernel, nest, setting)
         case Staged() | SumTerms():  # what is staged, or which terms: as the nest says
             return schedule_nest(kernel, nest, setting)
-        case SharedRows(height):
-            kernel, nest = rows_last(kernel, nest)
-            return choose(kernel, nest, setting, with_shared_rows(height), apply)
-        case Blocked(height):
-            return _blocked(kernel, nest, height, setting)
-        case Distribute(most):
-            return _distributed(kernel, nest, most, setting)
-        case InnerNests():
-            for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
-                kernel = schedule_nest(kernel, x.variable, setting)
-            return kernel
         case _:
             assert_never(plan)
-
-
-def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kernel:
-    """A band over nests, for at most so many rows -> bands for each of them, by their plans."""
-    last = band_of(find_loop(kernel.body, nest)).loops[-1]
-    groups = tuple(x for _, x in row_groups(kernel, last))
-    distributed = distribute(kernel, nest, groups, setting.names, most)
-    kernel = distributed.kernel
-    for x in distributed.nests:
-        kernel = schedule_nest(kernel, x, replace(setting, leaves_out=False))
-    return kernel
-
-
-def _blocked(kernel: Kernel, nest: str, height: int, setting: Setting) -> Kernel:
-    """Contract: `block_rows` has something to block."""
-    blocked = block_rows(kernel, nest, height, setting.names)
-    assert blocked is not None
-    kernel = blocked.kernel
-    setting.note(nest, f"blocks of {height} rows, {len(blocked.nests)} nests")
-    for inner in blocked.nests:
-        roles = roles_at(kernel, inner) if inner in blocked.contractions else None
-        if roles is not None and roles.rows is not None and refused(kernel, inner) is None:
-            tile = RegisterTile(roles.columns, roles.rows)
-            kernel = schedule_by(tile, kernel, inner, setting, apply)
-        else:
-            kernel = schedule_leaf(kernel, inner, setting)
-    return kernel
