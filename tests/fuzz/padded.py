@@ -114,6 +114,8 @@ def _chosen(
     w: Writer, q: TensorModel, table: TensorModel, at: dict[str, Index], v: Value, other: str = "0"
 ) -> str:
     """The value where there is a position, in one of the ways that say it."""
+    if v.dtype.is_integer and v.dtype.bits < 32:  # beside which a literal stays int32
+        other = f"{v.dtype}({other})"
     place, extent = left_side(q.name, [*at]), table.shape[0]
     inside = f"{place} >= 0 && {place} < {extent}"
     if q.padded == extent and w.chance(0.6):
