@@ -53,22 +53,6 @@ class Strips(Struct, frozen=True):
         return f"strips of columns {self.columns}{wide}"
 
 
-class RowBlocks(Struct, frozen=True):
-    """Unroll-and-jam: `n_rows` of the loop `rows` by `n_outer` of the loop `outer`, in vectors,
-    so many `vectors` of each in flight."""
-
-    rows: str
-    n_rows: int
-    outer: str | None
-    n_outer: int
-    vectors: int
-
-    def __str__(self) -> str:
-        loops = [(self.n_rows, self.rows), (self.n_outer, self.outer)]
-        block = " by ".join(f"{n} rows {v}" for n, v in loops if n > 1)
-        return f"unroll-and-jam of {block}, vectors inside"
-
-
 class InnerLeaves(Struct, frozen=True):
     """Every nest inside the band by a leaf's plan of its own."""
 
@@ -76,7 +60,7 @@ class InnerLeaves(Struct, frozen=True):
         return "each nest inside by a plan of its own"
 
 
-LeafPlan = Rows | Terms | Strips | RowBlocks | InnerLeaves
+LeafPlan = Rows | Terms | Strips | InnerLeaves
 
 # ---- windows
 

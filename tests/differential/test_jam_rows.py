@@ -40,11 +40,6 @@ def test_several_rows_are_a_tile_by_default() -> None:
     assert "split i tile reg:" in text or "split i panel tile:" in text
 
 
-def test_rows_that_share_nothing_stay_alone() -> None:
-    text = tcsym.define("def f(float(M,N) X) -> (O) { O(m) +=! X(m,n) }").explain("mapped")
-    assert "rows at a time" not in text
-
-
 NORMS = {
     "layer": """def f(float(N,D) I, float(D) g) -> (O) {
   mean(n) +=! I(n,d)
@@ -79,20 +74,6 @@ def test_rows_that_wait_for_sums_of_their_own(name: str, target: str) -> None:
         np.testing.assert_allclose(
             kernel(x, g), kernel.reference(x, g), rtol=2e-5, atol=2e-5, err_msg=f"{n} {d}"
         )
-
-
-@pytest.mark.parametrize("name", NORMS)
-def test_two_rows_wait_at_the_same_time(name: str) -> None:
-    old = tcsym.Options(mapping="old")
-    assert "2 rows at a time" in tcsym.define(NORMS[name], options=old).explain("mapped")
-
-
-def test_rows_of_exponentials_stay_alone() -> None:
-    text = """def f(float(N,D) I) -> (O) {
-  big(n) max=! I(n,d)
-  O(n,d) = exp(I(n,d) - big(n))
-}"""
-    assert "2 rows" not in tcsym.define(text).explain("mapped")
 
 
 FEW_COLUMNS = {

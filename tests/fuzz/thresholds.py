@@ -49,7 +49,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "LONG_ROW_BYTES": (16, 64, 2048),
         "LEAST_SHARE": (4, 64),
     },
-    "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "combine.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
     "version.finite_weights": {"LEAST_USES": (0, 1, 16)},
     "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},

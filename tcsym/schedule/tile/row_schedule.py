@@ -11,7 +11,7 @@ from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FloorDiv, Index, floordiv
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import loads, subvalues
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.loops import (
     chain_of,
@@ -40,7 +40,6 @@ from tcsym.schedule.version.versioning import duplicate
 ACCUMULATORS = 8
 MOST_PERIOD = 7
 TOO_SHORT = 2
-GATHERED_LANES, GATHERED_VECTORS = 8, 2  # of sums whose terms are gathered
 
 
 def schedule_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -63,8 +62,6 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
     unroll = _unroll(body, best, setting.tiling.row_vectors)
-    if sums_gathered(body, best):
-        lanes, unroll = min(lanes, GATHERED_LANES), min(unroll, GATHERED_VECTORS)
     if unroll > 1:
         unroll = _whole_periods(body, best, lanes, unroll)
     masked, again = (
@@ -196,24 +193,6 @@ def _unroll(body: Node, variable: str, most: int) -> int:
     if not reduced:
         return max(1, min(2, most))
     return max(1, min(most, ACCUMULATORS // len(reduced)))
-
-
-def sums_gathered(body: Node, variable: str) -> bool:
-    """A sum along the row has terms that are gathered, which takes as long as loads one by one.
-
-    Wider vectors gain nothing then, but the last one of a row is emptier; and few sums in flight
-    hide how long an addition takes.
-    """
-    return any(
-        isinstance(x, Update)
-        and variable not in subscript_variables(x.subscripts)
-        and any(
-            not isinstance(s, Index) and variable in value_variables(s)
-            for r in loads(x.value)
-            for s in r.subscripts
-        )
-        for x, _ in statements_in(body)
-    )
 
 
 def _whole_periods(body: Node, variable: str, lanes: int, unroll: int) -> int:

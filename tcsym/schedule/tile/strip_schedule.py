@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from math import inf
 
-from msgspec.structs import replace
-
 from tcsym.frontend.program import Call
-from tcsym.index.expr import FALSE, TRUE, Index, ge, index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Update, block
-from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues
-from tcsym.schedule.analysis.assume import in_context
+from tcsym.ir.loops import Kernel, Loop, Node, Update
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import (
     find_loop,
-    loops_around,
     loops_in,
     outermost_loops,
-    replace_loop,
     statements_in,
     writes_in,
 )
@@ -39,7 +33,6 @@ from tcsym.schedule.analysis.vector_legality import (
 from tcsym.schedule.order.interchange import can_sink
 from tcsym.schedule.tile.register_tile import TileShape, can_tile, tile_registers
 from tcsym.schedule.tile.row_schedule import leaf_chain, row_choice, split_rest
-from tcsym.schedule.version.versioning import Copies, beside
 
 LOOP_WEIGHT = 16.0
 SHORT_COST = 4
@@ -132,65 +125,7 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
     shape = TileShape(1, _vectors(band, setting.strip_vectors), lanes)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
-    return _schedule_rest(kernel, rest[1], shape, setting) if rest else kernel
-
-
-def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Setting) -> Kernel:
-    """Less than a strip: of rows gathered, or of as many as is read, all of it at once: each is
-    fetched from elsewhere, and few may be all there are."""
-    body = band_of(find_loop(kernel.body, columns)).body
-    read = {x.variable for x in loops_around(kernel.body, columns) if x.value is not None}
-    ends = {v for x in loops_in(body) for e in (x.lower, x.upper) for v in e.variables()}
-    if not (gathered(body) or ends & read) or not can_mask(kernel, body, setting.machine):
-        return schedule_vectors(kernel, columns, setting)
-    vectors = strip.vectors
-    while vectors > 1:
-        shape = TileShape(1, vectors, strip.lanes)
-        vectors //= 2
-        most = extent(find_loop(kernel.body, columns))
-        enough = in_context(kernel, ge(most, vectors * strip.lanes + 1))
-        if enough == TRUE:
-            return _half_masked(kernel, columns, shape, setting.names)
-        if enough != FALSE:
-            both = beside(kernel, columns, enough, "instead", setting.names)
-            kernel = _half_masked(both.kernel, columns, shape, setting.names)
-            columns = both.rest[columns]
-    return schedule_vectors(kernel, columns, setting)
-
-
-def _half_masked(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kernel:
-    """A strip without masks on its first half, which is full: its sums and half of its masks are
-    as many as there are registers. Contract: more columns than half of the strip has."""
-    band = band_of(find_loop(kernel.body, columns))
-    tiled = tile_registers(kernel, band, columns, None, (), shape, names)
-    half, copies = shape.vectors // 2, Copies(tiled.kernel, names)
-
-    def apart(x: Node) -> Node:
-        if not (isinstance(x, Loop) and x.kind == "unrolled" and x.upper == index(shape.vectors)):
-            return x
-        vector = x.body
-        if not isinstance(vector, Loop) or not vector.mask or not isinstance(vector.body, Update):
-            return x
-        full = replace(x, upper=index(half), body=replace(vector, mask=None))
-        later = substitute_node(full.body, {x.variable: var(x.variable) + half})
-        assert isinstance(later, Loop)
-        later = replace(later, mask=vector.mask - half * shape.lanes)
-        return block(full, copies.of(replace(full, body=later)))
-
-    def inside(x: Loop) -> Loop:
-        return replace(x, body=map_node(x.body, apart))
-
-    body = replace_loop(tiled.kernel.body, tiled.column_tile, inside)
-    return replace(copies.kernel, body=body)
-
-
-def gathered(body: Node) -> bool:
-    """The body adds rows that lie at positions that it reads."""
-    return any(
-        any(not isinstance(s, Index) for s in r.subscripts)
-        for x, _ in reductions(body)
-        for r in loads(x.value)
-    )
+    return schedule_vectors(kernel, rest[1], setting) if rest else kernel
 
 
 def schedule_vectors(kernel: Kernel, columns: str, setting: Setting) -> Kernel:

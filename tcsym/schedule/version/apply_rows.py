@@ -13,7 +13,6 @@ from tcsym.schedule.combine.separable_windows import separate_windows
 from tcsym.schedule.plan import (
     InnerLeaves,
     LeafPlan,
-    RowBlocks,
     RowPlan,
     Rows,
     SplitWindows,
@@ -22,7 +21,6 @@ from tcsym.schedule.plan import (
 )
 from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.strip_schedule import schedule_strips
-from tcsym.schedule.tile.unroll_and_jam import schedule_row_blocks
 from tcsym.schedule.version.choose import choose
 from tcsym.schedule.version.leaf_proposals import LEAF
 
@@ -40,8 +38,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             return kernel
         case Strips(columns, vectors):
             return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
-        case RowBlocks():
-            return schedule_row_blocks(kernel, nest, plan, setting)
         case InnerLeaves():
             for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
                 kernel = schedule_leaf(kernel, x.variable, setting)

@@ -24,7 +24,6 @@ from tcsym.schedule.plan import (
     always,
 )
 from tcsym.schedule.tile.strip_schedule import strip_columns
-from tcsym.schedule.tile.unroll_and_jam import row_blocks
 from tcsym.schedule.version.choose import Proposal
 
 
@@ -45,11 +44,9 @@ def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Le
 
 
 def in_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
-    """Vectors along rows, of several rows at a time where these share operands or elements; strips
-    in the nests inside, where one of them runs faster so."""
+    """Vectors along rows; strips in the nests inside, where one of them runs faster so."""
     if _has_inner_strips(kernel, nest, setting):
         yield always(InnerLeaves())
-    yield from row_blocks(kernel, nest, setting)
     yield always(Rows())
 
 
