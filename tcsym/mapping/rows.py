@@ -57,22 +57,13 @@ class _Proposals(Struct, frozen=True, dict=True):
         return tuple(s for s in self.nest.statements if len(s.around) > len(self.nest.band))
 
     def check_terms(self) -> None:
-        """Each term of a sum is an element of its own, which no other needs: no window, no
-        product, whose plans share them."""
-        nest = self.nest
+        """No window, whose plans share terms of sums."""
         for s in self.summed:
-            around = {x.variable for x in s.around}
-            ranges = (x.lower.variables() | x.upper.variables() for x in s.around)
-            around -= frozenset[str]().union(*ranges)
-            windows = [a.buffer for a in s.accesses if is_window(nest, s, a)]
+            windows = [a.buffer for a in s.accesses if is_window(self.nest, s, a)]
             if windows:
                 raise Refused(f"{windows[0]} is read in windows")
-            moving = [variables_of(a.subscripts) for a in s.accesses]
-            own = any(around <= v for v in moving[1:])
-            if isinstance(s.node, Update) and not own and self.column is None:
-                raise Refused(f"terms of {s.node.buffer} are needed for others, too")
 
-    @property
+    @cached_property
     def column(self) -> str | None:
         """The innermost loop of the band that moves terms of sums, all element by element."""
         terms = [a for s in self.summed for a in s.accesses[isinstance(s.node, Update) :]]

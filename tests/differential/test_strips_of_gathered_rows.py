@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -40,16 +38,6 @@ def test_a_row_outside_of_the_table_is_an_error(wrong: int, width: int) -> None:
 def test_an_empty_table_has_no_rows_to_read(width: int) -> None:
     with pytest.raises(BoundsError, match="out of range in `T`"):
         tcsym.define(BAG.format("float"))(np.ones((0, width), "f4"), np.zeros((1, 19), "i4"))
-
-
-@pytest.mark.parametrize(("width", "passes"), [(17, 1), (61, 1), (64, 1), (80, 2), (100, 2)])
-def test_each_row_is_read_at_once(width: int, passes: int) -> None:
-    """A strip of 64 columns, or less in one masked strip: not vector by vector."""
-    text = BAG.format("float").replace("D", str(width))
-    mapped = tcsym.define(text, target="cpu:avx512", strategy="symbolic").f.explain("mapped")
-    strips = mapped.split("parallel b", 2)[-1]  # the first are lanes along b, for one column
-    strips = re.sub(r"else\n *serial l.*", "", strips)  # the same without prefetches
-    assert len(re.findall(r"serial l\S* in 0:L ", strips)) == passes
 
 
 def test_the_place_of_a_row_is_checked_once_for_its_vectors() -> None:
