@@ -7,14 +7,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Expr, Read
-from tcsym.index.expr import ZERO, Index, Min, floordiv, index, minimum, var
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Index,
+    Min,
+    all_of,
+    floordiv,
+    ge,
+    index,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Block, Buffer, Loop, Node, Store, Update, allocated, block
-from tcsym.ir.traverse import allocated_in, loads, map_node, substitute_node, walk
+from tcsym.ir.loops import (
+    Block,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    allocated,
+    block,
+)
+from tcsym.ir.traverse import (
+    allocated_in,
+    loads,
+    map_node,
+    map_value,
+    same,
+    substitute_node,
+    walk,
+)
 from tcsym.mapping.plan import Combine, Refused
 from tcsym.mapping.tree import (
     Mapping_,
@@ -31,7 +64,11 @@ from tcsym.schedule.analysis.identities import identity
 
 
 def combine(m: Mapping_, d: Combine) -> Mapping_:
-    return _points(m, d) if d.at is None else _iterations(m, d, found(m.node, d.at))
+    if d.at is None:
+        return _points(m, d)
+    at = found(m.node, d.at)
+    shared = _shared(at, found(at, d.axis))
+    return _iterations(m, d, at) if shared is None else _places(m, shared, at)
 
 
 # ---- parts for points
@@ -161,6 +198,111 @@ def _iterations(m: Mapping_, d: Combine, at: Loop) -> Mapping_:
         new, m = as_row(new, m, parts)
         new = allocated(parts, new)
     return replace(m, node=replaced(m.node, at.variable, lambda _: new))
+
+
+# ---- parts for places, which windows share
+
+
+class _Shared(Struct, frozen=True):
+    """Terms of `update`, in the loops `around`, that are at the same `place` for several iterations
+    of `row`, a loop of the band, and of `axis`, one of the sum."""
+
+    update: Update
+    around: tuple[Loop, ...]
+    row: Loop
+    axis: Loop
+    place: Index
+
+
+def _shared(at: Loop, axis: Loop) -> _Shared | None:
+    around = next(y for x, y in walk(at) if x is axis.body)
+    sums = [x for x in around if x.order == "reduction"]
+    inside = axis.body
+    while isinstance(inside, Loop) and inside.order == "reduction":
+        sums.append(inside)
+        inside = inside.body
+    if not isinstance(inside, Update):
+        return None
+    if any(x.body is not y for x, y in zip(sums, (*sums[1:], inside), strict=True)):
+        return None
+    used = _indices(inside.value)
+    for row in reversed([x for x in around if x.order == "parallel"]):
+        both = {row.variable, axis.variable}
+        places = {_moved_by(i, both) for i in used if i.variables() & both}
+        if len(places) == 1 and both <= (place := places.pop()).variables():
+            return _Shared(inside, tuple(sums), row, axis, place)
+    return None
+
+
+def _indices(v: Value) -> tuple[Index, ...]:
+    found = dict[Index, None]()
+
+    def seen(i: Index) -> Index:
+        found[i] = None
+        return i
+
+    map_value(v, same, seen)
+    return tuple(found)
+
+
+def _moved_by(i: Index, variables: set[str]) -> Index:
+    """What these loops add to an index."""
+    return i - substitute(i, dict.fromkeys(variables, ZERO))
+
+
+def _places(m: Mapping_, s: _Shared, at: Loop) -> Mapping_:
+    """Sums along all but the axis for each place, made in front of `at` for all that its loops
+    move: windows that share a place find it there."""
+    band, u, name = tuple(_band(at)), s.update, s.update.buffer
+    _check(at, band, s.around[0])
+    steps = [s.place.coefficient(x.variable) for x in (s.row, s.axis)]
+    others = [x for x in s.around if x is not s.axis]
+    even = s.place == var(s.row.variable) * steps[0] + var(s.axis.variable) * steps[1]
+    if not others or s.row not in band or not even or min(steps) < 1 or any(_moving_ends(s)):
+        raise Refused(f"windows share no sums for places of {s.row.variable} and {s.axis.variable}")
+    counts = [extent(s.row), extent(s.axis)]
+    n = sum((step * (count - 1) for step, count in zip(steps, counts, strict=True)), ONE)
+    shape = tuple(maximum(0, n) if x is s.row else m.most.get(x.variable, extent(x)) for x in band)
+    if product_of(shape).variables() - m.sizes:
+        raise Refused(f"how many places {s.row.variable} has moves with more than sizes")
+    buffers = dict(m.buffers)
+    b, part, parts = buffers[name], unused(name, "part", buffers), unused(name, "places", buffers)
+    buffers[part] = replace(b, name=part)
+    buffers[parts] = Buffer(parts, b.dtype, shape, "arena")
+    place = f"{s.row.variable}.parts"
+    names = {x.variable: var(f"{x.variable}.parts") for x in band}
+    here = dict.fromkeys((s.row.variable, s.axis.variable), ZERO)
+
+    def of_place(i: Index) -> Index:
+        return substitute(i, here) + (var(place) if i.variables() & here.keys() else ZERO)
+
+    rows = [ZERO if x is s.row else x.lower for x in band]
+    own = tuple(var(x.variable) - low for x, low in zip(band, rows, strict=True))
+    terms: Node = replace(u, buffer=part, value=map_value(u.value, same, of_place))
+    for x in reversed(others):
+        terms = replace(x, body=terms)
+    start = Store(part, (), identity(u.op, b.dtype), part)
+    kept = Store(parts, own, Read(part, (), b.dtype), parts)
+    node: Node = allocated(part, block(start, terms, kept))
+    for x in reversed(band):
+        node = replace(x, body=node, **({"lower": ZERO, "upper": n} if x is s.row else {}))
+    there = tuple(s.place if x is s.row else o for x, o in zip(band, own, strict=True))
+    total = replace(u, value=Read(parts, there, b.dtype))
+    after = replaced(at, s.around[0].variable, lambda _: replace(s.axis, body=total))
+    some = all_of(ge(count, 1) for count in counts)
+    before = _renamed(node, names)
+    new = block(before if some == TRUE else Branch(some, before, None), after)
+    most = {**m.most, place: maximum(0, n)}
+    node = replaced(m.node, at.variable, lambda _: allocated(parts, new))
+    return replace(m, node=node, buffers=buffers, most=most)
+
+
+def _moving_ends(s: _Shared) -> Iterator[bool]:
+    """Whether a range moves, or does not begin at zero where places are counted from there."""
+    inside = {x.variable for x in s.around} | {s.row.variable}
+    for x in (*s.around, s.row):
+        yield bool((x.lower.variables() | x.upper.variables()) & inside)
+    yield s.row.lower != ZERO or s.axis.lower != ZERO
 
 
 def _two(at: Loop, axis: str) -> tuple[Loop, Loop]:

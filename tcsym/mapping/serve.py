@@ -24,7 +24,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
 
 # families that are mapped by directives
-SWITCHED: frozenset[str] = frozenset({"rows", "contractions", "windows", "fused"})
+SWITCHED: frozenset[str] = frozenset({"rows", "contractions", "windows", "pooling", "fused"})
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:

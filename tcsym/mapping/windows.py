@@ -31,7 +31,6 @@ from tcsym.target.machine import Machine
 COMMON = 3  # points of a window
 MOST_POINTS = 32  # of windows that are one code
 MOST_SUMS = 9  # registers for sums, beside those of operands
-HALF_BITS = 256  # of vectors that may be narrower
 
 
 def has_windows(nest: Nest, c: Contraction | None) -> bool:
@@ -65,9 +64,9 @@ def _slides(nest: Nest, x: Loop) -> bool:
     return any(x.variable in i.variables() and i.variables() & {*nest.names} for i in places)
 
 
-def slides_along(nest: Nest, v: str) -> bool:
-    """A place moves with the loop of the band and with a sum."""
-    sums = {x.variable for x in nest.inner}
+def slides_along(nest: Nest, v: str, *inner: str) -> bool:
+    """A place moves with the loop of the band and with a sum, or with one of these."""
+    sums = {*inner} or {x.variable for x in nest.inner}
     places = (i for s in nest.statements for a in s.accesses[1:] for i in a.subscripts)
     return any(v in i.variables() and i.variables() & sums for i in places)
 
@@ -182,6 +181,8 @@ class _Windows(Struct, frozen=True):
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1 or self.lanes == 1:
             raise Refused("no loop moves results element by element")
+        if is_pooling(self.nest):
+            yield from self._sides(along[0])
         yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
         yield from self.image_rows()
 
@@ -193,8 +194,41 @@ class _Windows(Struct, frozen=True):
             return
         yield "rows", TRUE, self._tiles(v, rows, 1, self.lanes)
         yield "rows of two vectors", TRUE, self._tiles(v, rows, 2, self.lanes)
-        if self.machine.vector_bits > HALF_BITS:
+        if self.lanes > 2:
             yield "rows of half vectors", TRUE, self._tiles(v, rows, 1, self.lanes // 2)
+
+    def _sides(self, columns: str) -> Iterator[Proposal]:
+        """Sums along one side of windows, which all windows of a row share, then along the other:
+        of several rows before any needs them."""
+        names, nest = self.nest.names, self.nest
+        sliding = [v for v in reversed(names) if slides_along(nest, v)]
+        if len(sliding) < 2 or len(nest.inner) < 2:
+            return
+        (row, rows, *_), lane = sliding, f"lane:{self.lanes}"
+        inside = names[names.index(rows) + 1 :]
+        across = [x.variable for x in nest.inner if slides_along(nest, row, x.variable)]
+        if len(across) != 1 or row not in inside or columns not in inside:
+            return
+        parts = (f"{v}.parts.tile" if v == columns else f"{v}.parts" for v in inside)
+        then = (f"{v}.tile" if v == columns else v for v in inside)
+        yield (
+            "one side after the other",
+            TRUE,
+            f"""
+            split {rows} tile row:{FEW}
+            combine {across[0]} at {rows}.row
+            split {rows}.row.parts tile reg:{FEW}
+            split {columns}.parts tile {lane}
+            split {columns} tile {lane} end=peel
+            {"; ".join(filter(None, (self._copies(x) for x in nest.inner)))}
+            order {rows}.row.parts.tile {" ".join(parts)}
+            order {rows}.row {" ".join(then)}""",
+        )
+
+    def _copies(self, x: Loop) -> str:
+        """A side of few known points is one code."""
+        n = extent(x).as_int() or 0
+        return f"split {x.variable} tile reg:{n}" if 1 < n <= MOST_POINTS else ""
 
     def _rows(self, columns: str) -> str | None:
         """A loop of the band beside columns along which windows slide."""

@@ -62,18 +62,6 @@ class InnerLeaves(Struct, frozen=True):
 
 LeafPlan = Rows | Terms | Strips | InnerLeaves
 
-# ---- windows
-
-
-class SplitWindows(Struct, frozen=True):
-    """Separable windows in two parts, along one dimension after the other."""
-
-    def __str__(self) -> str:
-        return "separable windows, one dimension after the other"
-
-
-RowPlan = SplitWindows
-
 # ---- contractions
 
 
@@ -154,7 +142,7 @@ class SumTerms(Struct, frozen=True):
 
 NestPlan = Scan | Staged | SumTerms
 
-Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
+Plan = LeafPlan | ContractionPlan | NestPlan
 
 AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | SumsBesideRows | Waves
 P = TypeVar("P", bound=AnyPlan)

@@ -49,9 +49,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "LONG_ROW_BYTES": (16, 64, 2048),
         "LEAST_SHARE": (4, 64),
     },
-    "combine.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
     "version.finite_weights": {"LEAST_USES": (0, 1, 16)},
-    "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
     "split.residues": {"MOST_SPLITS": (1, 6)},
     "tile.contraction_schedule": {
         "LEAST_TILES": (1, 8),

@@ -17,7 +17,6 @@ from tcsym.schedule.plan import (
     LeafPlan,
     NestPlan,
     Plan,
-    RowPlan,
     Scan,
     Staged,
     SumTerms,
@@ -30,7 +29,7 @@ from tcsym.schedule.stage.pack_windows import pack_windows
 from tcsym.schedule.stage.pad_reads import pad_reads
 from tcsym.schedule.tile.scan_schedule import is_scan, schedule_scan
 from tcsym.schedule.version.apply_contraction import apply_contraction
-from tcsym.schedule.version.apply_rows import apply_leaf, apply_rows, schedule_leaf
+from tcsym.schedule.version.apply_rows import apply_leaf, schedule_leaf
 from tcsym.schedule.version.choose import choose, record, schedule_by
 from tcsym.schedule.version.contraction_proposals import CONTRACTION, panels_of_terms
 from tcsym.schedule.version.leaf_proposals import LEAF
@@ -133,8 +132,6 @@ def apply(plan: Plan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The nest by the plan's mechanism. Contract: a proposal made the plan for such a nest."""
     if isinstance(plan, LeafPlan):
         return apply_leaf(plan, kernel, nest, setting)
-    if isinstance(plan, RowPlan):
-        return apply_rows(plan, kernel, nest, setting)
     if isinstance(plan, ContractionPlan):
         return apply_contraction(plan, kernel, nest, setting)
     return apply_nest(plan, kernel, nest, setting)

@@ -9,13 +9,10 @@ from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import find_loop, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.combine.separable_windows import separate_windows
 from tcsym.schedule.plan import (
     InnerLeaves,
     LeafPlan,
-    RowPlan,
     Rows,
-    SplitWindows,
     Strips,
     Terms,
 )
@@ -46,14 +43,6 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
             assert_never(plan)
 
 
-def apply_rows(plan: RowPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    match plan:
-        case SplitWindows():
-            return _split_windows(kernel, nest, setting)
-        case _:
-            assert_never(plan)
-
-
 def _unrolled(setting: Setting, vectors: int | None) -> Setting:
     """With so many vectors of a row in flight; None: as usual."""
     return setting if vectors is None else setting.with_tiling(row_vectors=vectors)
@@ -62,13 +51,3 @@ def _unrolled(setting: Setting, vectors: int | None) -> Setting:
 def _wide(setting: Setting, vectors: int | None) -> Setting:
     """With strips of so many vectors; None: as usual."""
     return setting if vectors is None else setting.with_tiling(strip_vectors=vectors)
-
-
-def _split_windows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    separated = separate_windows(kernel, nest, setting)
-    assert separated is not None
-    setting.note(nest, "windows in two parts")
-    kernel = separated.kernel
-    for x in separated.nests:
-        kernel = schedule_leaf(kernel, x, setting)
-    return kernel
