@@ -14,9 +14,6 @@ import tcsym
 DEPTHWISE = """def f(float(N,C,H,W) I, float(C,KH,KW) F) -> (O) {
   O(n,c,h,w) +=! I(n,c,h+kh,w+kw) * F(c,kh,kw)
 }"""
-POOL = """def f(float(N,C,H,W) I) -> (O) {
-  O(n,c,h,w) max=! I(n,c,2*h+kh,2*w+kw) where kh in 0:3, kw in 0:3
-}"""
 
 
 @lru_cache(None)
@@ -65,27 +62,6 @@ def test_known_windows_are_right_at_every_edge(c: int, f: int, w: int) -> None:
     weights = rng.standard_normal((2, f, c, 3, 3)).astype(np.float32)
     expected = tcsym.define(GROUPED).f.reference(image, weights)
     np.testing.assert_allclose(tcsym.define(OF_3).f(image, weights), expected, atol=1e-4)
-
-
-def test_pooling_compares_rows_then_columns() -> None:
-    """Two vectors of a row, from three of the image; then one of every second element, by shuffles.
-
-    Three values, of which two are asked at once whether they are NaN: two maxima and one compare.
-    """
-    found = blocks(POOL, "cpu:avx2")
-    rows = next(b for b in found if count(b, "vmaxps") == 4 and not count(b, "vshufps"))
-    columns = next(b for b in found if count(b, "vmaxps") == 2 and count(b, "vshufps"))
-    for block, n in ((rows, 2), (columns, 1)):
-        assert count(block, "vcmpunordps") == n and count(block, "vblendv") == 0
-        assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
-    assert count(rows, r"\(%r.*%ymm") == 6
-    assert count(columns, "vshufps") == 3 and count(columns, "vpermpd") == 1
-
-
-def test_pooling_is_little_code() -> None:
-    """Tasks for blocks of whole vectors, for few or short rows, and for rows of few elements."""
-    found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
-    assert found <= 1700
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {

@@ -51,10 +51,10 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
 def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Kernel | None:
     """By the plan that options have for it; None if it cannot be carried out, which is told."""
     try:
-        nest, sums = _nest(kernel, loop), tuple[str, ...]()
+        nest, sums = _nest(kernel, loop, setting), tuple[str, ...]()
         if given.packs:
             kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
-            nest = _nest(kernel, loop)
+            nest = _nest(kernel, loop, setting)
         nest = _known(kernel, nest)
         found = list(versions_of(given, nest))
         if given.by_cost:
@@ -69,12 +69,13 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
         return None
 
 
-def _nest(kernel: Kernel, loop: str) -> Nest:
+def _nest(kernel: Kernel, loop: str, setting: Setting) -> Nest:
     top = find_loop(kernel.body, loop)
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
     buffers = {b.name: b for b in kernel.buffers}
     nest = in_kernel(analyse(top, buffers, frozenset(kernel.sizes), around), kernel)
-    return replace(nest, constants=still(kernel, nest).union(kernel.constants))
+    constants, shared = still(kernel, nest).union(kernel.constants), nest.shared | setting.lasting
+    return replace(nest, constants=constants, shared=shared)
 
 
 def _known(kernel: Kernel, nest: Nest) -> Nest:
@@ -82,14 +83,14 @@ def _known(kernel: Kernel, nest: Nest) -> Nest:
 
 
 def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
-    nest = _nest(kernel, loop)
+    nest = _nest(kernel, loop, setting)
     if not setting.options.mapping and family(nest) not in SWITCHED:
         raise Refused
     reason = _reason(setting.options)
     if reason:
         raise Refused(reason)
     kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
-    nest = _known(kernel, _nest(kernel, loop))
+    nest = _known(kernel, _nest(kernel, loop, setting))
     kernel = _chosen(kernel, nest, setting, versions(nest, setting.usable))
     return _with_sums(kernel, sums, setting)
 

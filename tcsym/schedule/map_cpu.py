@@ -189,10 +189,12 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     No schedule asks for more, and each looks for its loops and buffers in all it sees.
     """
     top = outermost_loop(kernel.body, nest)
-    used = {a.buffer for a in accesses(top)}
+    used = {a.buffer for a in accesses(top)}.union(kernel.arguments)
     seen = tuple([b for b in kernel.buffers if b.name in used])
     rest = tuple([b for b in kernel.buffers if b.name not in used])
     seen_alone = replace(kernel, body=top, buffers=seen)
+    others = replace_loop(kernel.body, top.variable, lambda _: Block(()))
+    setting = replace(setting, lasting=frozenset(a.buffer for a in accesses(others)))
     part = apart(seen_alone, setting.names, lambda x: schedule(x, nest, setting))
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     buffers = (*rest, *part.buffers)

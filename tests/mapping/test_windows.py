@@ -39,6 +39,15 @@ ALL = {
     "pooling": POOLING,
     "channels last": CHANNELS_LAST,
 }
+ALL |= {
+    "pooling 5x5": POOLING.replace("2*", "").replace(":3", ":5"),
+    "box": """def f(float(H,W) I, float(KH,KW) F) -> (Y) {
+  Y(h,w) +=! I(h+kh,3*w+2*kw) where kh in 0:KH, kw in 0:KW, exists F(kh,kw)
+}""",
+    "pooling of channels last": """def f(float(H,W,C) I) -> (Y) {
+  Y(h,w,c) min=! I(2*h+kh,w+kw,c) where kh in 0:4, kw in 0:3
+}""",
+}
 NEW = tcsym.Options(mapping="new")
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 21, 35)
 
@@ -97,6 +106,19 @@ def test_each_proposal(name: str, target: str) -> None:
 def test_common_windows_have_versions() -> None:
     plan = str(tcsym.define(DEPTHWISE, options=NEW).f.explain("plan"))
     assert "KH == 3 && KW == 3" in plan and "split kw tile reg:3" in plan
+
+
+def test_windows_share_sums_along_one_side() -> None:
+    """Maxima of columns are made once for all windows of a row, and no sum starts from anything."""
+    f = tcsym.define(ALL["pooling 5x5"], target="cpu:avx2", options=NEW).f
+    assert "combine kw at h.row" in f.explain("plan")
+    plan = "split h tile row:4; combine kw at h.row; split w.parts tile lane:8; "
+    plan += "split w tile lane:8; split kh tile reg:5; split kw tile reg:5; "
+    plan += "order h.row.parts w.parts.tile; order h.row w.tile"
+    g = tcsym.define(ALL["pooling 5x5"], target="cpu:avx2", options=tcsym.Options(plan=plan)).f
+    text = str(g.explain("mapped"))
+    assert ".places." in text and "max=" not in text and "-inf" not in text
+    assert_right(g, ALL["pooling 5x5"], random.Random(3), 12)
 
 
 def test_terms_of_a_panel_are_one_loop() -> None:

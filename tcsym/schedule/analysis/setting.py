@@ -36,7 +36,8 @@ class Setting(Struct, frozen=True):
     leaves_out: sizes that few calls have may be left to another kernel.
     whole: versions that few sizes need are there, and not left out. tells_all: choices say all
         that is proposed, also what is never reached. unmet: what options ask for in vain.
-    tiling: that of the plan which is applied.
+    tiling: that of the plan which is applied. lasting: buffers that others use, outside of the
+        part of a kernel that is seen.
     """
 
     machine: Machine
@@ -48,6 +49,7 @@ class Setting(Struct, frozen=True):
     tells_all: bool = False
     unmet: list[str] = field(default_factory=list)
     tiling: Tiling = Tiling()
+    lasting: frozenset[str] = frozenset()
 
     def of_nest(self, loop: str) -> Setting:
         """That of the nest of that outermost loop; what grows is shared."""
