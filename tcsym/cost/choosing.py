@@ -26,8 +26,8 @@ from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 
 SAMPLES = 192
-GAIN = 0.01  # of the time in the mean: what a version must save to be kept
-MOST_VERSIONS = 8
+LOOP_PRICE = 0.0015  # of the time in the mean, for which a loop more is compiled
+WORST = 0.02  # of what is lost at the worst sizes, beside the mean
 THREADS_OF_CALLS = (1, 2, 8, 16)
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
@@ -73,24 +73,36 @@ class Counting:
         n = w.greatest(Written(w, self._known).index(times), w.constant(1))
         return w.add(cost, w.quotient(other, n))
 
-    def worth_making(self, costs: Sequence[int], always: Sequence[bool]) -> list[int]:
-        """Numbers of the versions to keep, by what each has saved when it was taken; the first is
-        one that always can be."""
-        found = (self.writer.columns[x][:, 0] for x in costs)
-        columns = [np.broadcast_to(np.maximum(x, 1), (SAMPLES,)) for x in found]  # of no iteration
-        least: Numbers = np.minimum.reduce(columns)
-        kept, known = list[int](), np.full(SAMPLES, math.inf)
-        while len(kept) < MOST_VERSIONS:
-            able = [k for k in range(len(costs)) if k not in kept and (kept or always[k])]
-            if not able:
-                break
-            lost = [float(np.log(np.minimum(known, columns[k]) / least).mean()) for k in able]
-            best = min(range(len(able)), key=lambda k: lost[k])
-            if kept and float(np.log(known / least).mean()) - lost[best] < GAIN:
-                break
-            kept.append(able[best])
-            known = np.minimum(known, columns[able[best]])
-        return kept
+    def worth_making(
+        self, costs: Sequence[int], always: Sequence[bool], loops: Sequence[int]
+    ) -> list[int]:
+        """Numbers of the versions to keep: those that together lose least, with the price of their
+        loops. One of them always can be. From none, versions are taken, left out, and exchanged
+        while that is better."""
+        found = (np.maximum(self.writer.columns[x][:, 0], 1) for x in costs)  # of no iteration
+        logarithms = [np.broadcast_to(np.log(x), (SAMPLES,)) for x in found]
+        least: Numbers = np.minimum.reduce(logarithms)
+
+        def lost(kept: frozenset[int]) -> float:
+            if not any(always[k] for k in kept):
+                return math.inf
+            more: Numbers = np.minimum.reduce([logarithms[k] for k in kept]) - least
+            price = LOOP_PRICE * sum(loops[k] for k in kept)
+            return float(more.mean() + WORST * more.max()) + price
+
+        best, kept = math.inf, frozenset[int]()
+        while True:
+            toggled = [kept ^ {k} for k in range(len(costs))]
+            others = [kept ^ {k, n} for k in kept for n in range(len(costs)) if n not in kept]
+            near = min((*toggled, *others), key=lost)
+            if not lost(near) < best:
+                return sorted(kept)
+            best, kept = lost(near), near
+
+
+def loops_of(tree: Node) -> int:
+    """That are code by themselves: what a tree takes to compile goes with these."""
+    return sum(isinstance(x, Loop) and x.kind not in ("vector", "unrolled") for x, _ in walk(tree))
 
 
 def sizes_of(kernel: Kernel, tree: Node, where: Condition = TRUE) -> frozenset[str]:

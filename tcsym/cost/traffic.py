@@ -3,10 +3,11 @@
 
 A processor fetches ahead what goes on line after line, in some such rows of lines at a time; it
 waits for lines that begin a row, and for those after it until it knows the row. Of each argument
-what the loops read is a box: how far each subscript goes. A loop goes on with the rows of its body
+what the loops touch is a box: how far each subscript goes. A loop goes on with the rows of its body
 where each iteration starts at the end of the one before, and begins new ones elsewhere. What fits
-the second cache is there from the call before, and from the iteration before where a loop uses it
-again; what does not fit is brought for each iteration. Ragged ends count as whole tiles.
+the second cache is there from the call before, and from the iteration before where all that an
+iteration touches fits, copies of arguments too; what does not fit is brought for each iteration,
+also of lines that iterations have in common. Ragged ends count as whole tiles.
 """
 
 from __future__ import annotations
@@ -39,20 +40,23 @@ from tcsym.ir.traverse import loads
 from tcsym.target.machine import Machine
 
 ROWS_AHEAD = 32  # that a processor fetches at a time
+TO_BEGIN = 10  # lines that follow others, in the time of one that begins a row
 UNTIL_AHEAD = 64  # lines of a row until it does: of a page
 FAR = 1 << 20  # bytes from one row of lines to the next: no row goes on
 SLACK = 8  # lines between rows that still are one
 
 
 class Touched(Struct, frozen=True):
-    """Of an argument, in a part of the loops, by parts of a program. extents: elements by
-    dimension; rows: of lines that follow one another; times: how often lines are brought, as other
-    iterations need them when they are gone."""
+    """Of an argument or a copy, in a part of the loops, by parts of a program. extents: elements by
+    dimension, from the first to the last; lines: that are touched; brought: the same, each as often
+    as it is brought, as other iterations need it when it is gone; rows: of lines that follow one
+    another, which are begun as often."""
 
     subscripts: tuple[Index, ...]
     extents: tuple[int, ...]
+    lines: int
+    brought: int
     rows: int
-    times: int
 
 
 Parts = Mapping[str, Touched]
@@ -63,7 +67,7 @@ class Traffic:
         level = machine.level("l2")
         self.writer, self.one, self.line = writer, writer.constant(1), level.line
         self.cache = writer.constant(level.bytes // level.line)
-        self.buffers = {b.name: b for b in kernel.buffers if b.space == "argument"}
+        self.buffers = {b.name: b for b in kernel.buffers if b.space in ("argument", "arena")}
         self.chosen = {c.variable for c in kernel.choices}
         self.pitches: dict[str, tuple[int, ...]] = {}
 
@@ -72,11 +76,12 @@ class Traffic:
         w, values = self.writer, Written(self.writer, known)
         all_ = awaited = again = w.constant(0)
         for name, x in self._node(n, values).items():
-            lines = self._lines(self.buffers[name], x, values)
-            all_ = w.add(all_, lines)
-            begun = w.multiply(x.rows, w.constant(UNTIL_AHEAD))
-            awaited = w.add(awaited, w.least(lines, begun))
-            again = w.add(again, w.multiply(lines, w.less(x.times, self.one)))
+            again = w.add(again, w.less(x.brought, x.lines))
+            if self.buffers[name].space == "argument":
+                all_ = w.add(all_, x.lines)
+                until = w.least(x.brought, w.multiply(x.rows, w.constant(UNTIL_AHEAD)))
+                begun = w.multiply(x.rows, w.constant(TO_BEGIN))
+                awaited = w.add(awaited, w.add(until, begun))
         return w.choose(self._is_at_most(all_, self.cache), w.constant(0), awaited), again
 
     def _is_at_most(self, a: int, b: int) -> int:
@@ -85,10 +90,16 @@ class Traffic:
     def _node(self, n: Node, values: Written) -> Parts:
         match n:
             case Store() | Update():
-                reads = (r for r in loads(n.value) if r.tensor in self.buffers)
-                return {r.tensor: self._point(r.subscripts) for r in reads}
-            case TransposeBlock() if n.source in self.buffers:
-                return {n.source: self._square(n.block, n.source_subscripts, n.source_row)}
+                places = [(r.tensor, r.subscripts) for r in loads(n.value)]
+                places.append((n.buffer, n.subscripts))
+                return {b: self._point(at) for b, at in places if b in self.buffers}
+            case TransposeBlock():
+                sides = (
+                    (n.source, n.source_subscripts, n.source_row),
+                    (n.target, n.target_subscripts, n.target_column),
+                )
+                squares = ((b, self._square(n.block, at, d)) for b, at, d in sides)
+                return {b: x for b, x in squares if b in self.buffers}
             case Block(body):
                 return self._together([self._node(x, values) for x in body])
             case Branch(condition, body, orelse) if condition_variables(condition) & self.chosen:
@@ -106,20 +117,33 @@ class Traffic:
     def _point(self, subscripts: Sequence[object]) -> Touched:
         """Places that only data know are where they begin."""
         places = tuple(s if isinstance(s, Index) else Index() for s in subscripts)
-        return Touched(places, (self.one,) * len(places), self.one, self.one)
+        return Touched(places, (self.one,) * len(places), self.one, self.one, self.one)
 
     def _square(self, side: int, subscripts: tuple[Index, ...], row: int) -> Touched:
         extents, n = [self.one] * len(subscripts), self.writer.constant(side)
         extents[-1] = extents[row] = n
-        return Touched(subscripts, tuple(extents), n, self.one)
+        return Touched(subscripts, tuple(extents), n, n, n)
 
     def _together(self, parts: Sequence[Parts]) -> Parts:
-        """Of each argument the part that touches most of it."""
-        found = dict[str, Touched]()
+        """Of each argument the part that touches most of it; lines that other parts bring, too, are
+        there unless all that is touched does not fit."""
+        w, all_ = self.writer, dict[str, list[Touched]]()
         for name, x in (y for p in parts for y in p.items()):
-            if name not in found or self._size(x) > self._size(found[name]):
-                found[name] = x
+            all_.setdefault(name, []).append(x)
+        found = {name: max(x, key=self._size) for name, x in all_.items()}
+        several = [name for name, x in all_.items() if any(y.brought != y.lines for y in x[1:])]
+        if several:
+            stays = self._fits(found)
+            for name in several:
+                brought = reduce(w.add, (x.brought for x in all_[name]))
+                brought = w.choose(stays, found[name].brought, brought)
+                found[name] = replace(found[name], brought=brought)
         return found
+
+    def _fits(self, parts: Parts) -> int:
+        w = self.writer
+        lines = reduce(w.add, (x.lines for x in parts.values()), w.constant(0))
+        return self._is_at_most(lines, self.cache)
 
     def _either(self, truth: int, then: Parts, orelse: Parts) -> Parts:
         """Of versions of a nest."""
@@ -129,11 +153,13 @@ class Traffic:
             if a is None or b is None:
                 found[name] = x = a or b or self._point(())
                 is_read = truth if a else w.is_zero(truth)
-                found[name] = replace(x, rows=w.multiply(is_read, x.rows))
+                counts = (w.multiply(is_read, n) for n in (x.lines, x.brought, x.rows))
+                found[name] = Touched(x.subscripts, x.extents, *counts)
             else:
                 extents = tuple(w.choose(truth, m, n) for m, n in zip(a.extents, b.extents))
-                rows, times = w.choose(truth, a.rows, b.rows), w.choose(truth, a.times, b.times)
-                found[name] = Touched(a.subscripts, extents, rows, times)
+                both = ((a.lines, b.lines), (a.brought, b.brought), (a.rows, b.rows))
+                counts = (w.choose(truth, m, n) for m, n in both)
+                found[name] = Touched(a.subscripts, extents, *counts)
         return found
 
     def _size(self, x: Touched) -> float:
@@ -146,12 +172,13 @@ class Traffic:
         if is_found:
             return body
         trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
-        found = {
-            name: self._moved(n, name, x, trips, values)
-            if _moves(x, n.variable)
-            else self._again(name, x, trips, values)
-            for name, x in body.items()
-        }
+        stays, found = self._fits(body), dict[str, Touched]()
+        for name, x in body.items():
+            is_moved = bool(_moves(x, n.variable))
+            new = self._moved(n, name, x, trips, values) if is_moved else x
+            brought = w.choose(stays, new.lines, w.multiply(trips, x.brought))
+            rows = new.rows if is_moved else w.choose(stays, x.rows, w.multiply(trips, x.rows))
+            found[name] = replace(new, brought=brought, rows=w.least(rows, brought))
         if not n.lower.variables():
             return found
         at = {n.variable: n.lower}
@@ -160,23 +187,18 @@ class Traffic:
             for name, x in found.items()
         }
 
-    def _again(self, name: str, x: Touched, trips: int, values: Written) -> Touched:
-        w, lines = self.writer, self._lines(self.buffers[name], x, values)
-        is_there = self._is_at_most(lines, self.cache)
-        times = w.choose(is_there, x.times, w.multiply(trips, x.times))
-        return replace(x, times=times)
-
     def _moved(self, n: Loop, name: str, x: Touched, trips: int, values: Written) -> Touched:
         w, buffer, extents = self.writer, self.buffers[name], list(x.extents)
         moved = _moves(x, n.variable)
-        more = w.less(trips, self.one)
+        more = w.greatest(w.less(trips, self.one), w.constant(0))
         for d in moved:
             step = self._step(x.subscripts[d], n.variable, x.extents[d], values)
             extents[d] = w.add(extents[d], w.multiply(step, more))
         rows = w.multiply(trips, x.rows)
         if len(moved) == 1:
             rows = w.choose(self._follows(buffer, x, moved[0], step, values), x.rows, rows)
-        return Touched(x.subscripts, tuple(extents), rows, x.times)
+        lines = w.least(w.multiply(trips, x.lines), self._lines(buffer, extents, values))
+        return Touched(x.subscripts, tuple(extents), lines, x.brought, rows)
 
     def _step(self, s: Index, variable: str, extent: int, values: Written) -> int:
         """Elements from one iteration to the next; on to the next part where that is not known."""
@@ -192,7 +214,7 @@ class Traffic:
             few = self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
             return w.multiply(few, self._is_at_most(step, x.extents[d]))
         apart = w.multiply(step, self._pitches(buffer, values)[d])
-        near = w.add(self._span(buffer, x, values), w.constant(SLACK * self.line))
+        near = w.add(self._span(buffer, x.extents, values), w.constant(SLACK * self.line))
         return w.multiply(self._is_at_most(x.rows, self.one), self._is_at_most(apart, near))
 
     def _pitches(self, buffer: Buffer, values: Written) -> tuple[int, ...]:
@@ -206,17 +228,20 @@ class Traffic:
             )
         return self.pitches[buffer.name]
 
-    def _span(self, buffer: Buffer, x: Touched, values: Written) -> int:
+    def _span(self, buffer: Buffer, extents: Sequence[int], values: Written) -> int:
         """Bytes from the first element to the last."""
         w, found = self.writer, self.writer.constant(0)
-        for n, pitch in zip(x.extents, self._pitches(buffer, values)):
+        for n, pitch in zip(extents, self._pitches(buffer, values)):
             found = w.add(found, w.multiply(w.less(n, self.one), pitch))
         return found
 
-    def _lines(self, buffer: Buffer, x: Touched, values: Written) -> int:
-        w = self.writer
-        size = reduce(w.multiply, x.extents, w.constant(buffer.dtype.bytes))
-        return w.multiply(w.least(size, self._span(buffer, x, values)), w.constant(1 / self.line))
+    def _lines(self, buffer: Buffer, extents: Sequence[int], values: Written) -> int:
+        """Of all elements of a box: rows side by side have their own, or are in those of others."""
+        w, line = self.writer, self.writer.constant(self.line)
+        last = w.multiply(w.less(extents[-1], self.one), w.constant(buffer.dtype.bytes))
+        rows = reduce(w.multiply, extents[:-1], w.add(last, line))
+        span = w.add(self._span(buffer, extents, values), line)
+        return w.multiply(w.least(rows, span), w.constant(1 / self.line))
 
 
 def _moves(x: Touched, variable: str) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.cost.choosing import Counting, sizes_of
+from tcsym.cost.choosing import Counting, loops_of, sizes_of
 from tcsym.index.expr import (
     TRUE,
     All,
@@ -89,7 +89,8 @@ def map_nest_by_cost(
     always = [v.needs == TRUE for v in versions]
     if not any(always):
         raise Refused("no plan is for all sizes")
-    kept = range(len(versions)) if has_all else counting.worth_making(costs, always)
+    loops = [loops_of(t.node) for t in trees]
+    kept = range(len(versions)) if has_all else counting.worth_making(costs, always, loops)
     kept = sorted(kept, key=lambda k: (always[k], k))  # the last one can always be
     variable = names.fresh("plan")
     conditions = [

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
-from tcsym.cost.choosing import GAIN, MOST_VERSIONS, Counting, samples
+from tcsym.cost.choosing import LOOP_PRICE, Counting, samples
 from tcsym.cost.counting import nanoseconds
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import random_inputs
@@ -143,15 +143,13 @@ def test_versions_that_save_are_kept() -> None:
     small = w.multiply(w.constant(10), n)
     large = w.add(n, w.constant(500))
     never = w.add(small, large)
-    hardly = w.multiply(large, w.constant(1 - GAIN / 4))
-    assert sorted(counting.worth_making([never, small, large], [True] * 3)) == [1, 2]
-    assert counting.worth_making([never, large, hardly], [True] * 3) == [2]
-    assert counting.worth_making([small, large], [False, True]) == [1, 0]
-    many = [
-        w.choose(w.non_negative(w.less(n, w.constant(2**k))), w.constant(5 + k), large)
-        for k in range(12)
-    ]
-    assert len(counting.worth_making([large, *many], [True] * 13)) <= MOST_VERSIONS
+    hardly = w.multiply(large, w.constant(1 - LOOP_PRICE))
+    kept = counting.worth_making
+    assert kept([never, small, large], [True] * 3, [10] * 3) == [1, 2]
+    assert kept([large, hardly], [True] * 2, [10] * 2) == [1]
+    assert kept([large, hardly], [True] * 2, [10, 20]) == [0]  # a loop costs more
+    assert kept([small, large], [False, True], [10] * 2) == [0, 1]
+    assert kept([small, large], [False, True], [1000, 10]) == [1]
 
 
 def test_samples_are_the_same_each_time_and_leave_no_argument_empty() -> None:
