@@ -53,7 +53,8 @@ class Split(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """The loops of the band, from outside in; its points sink into every statement."""
+    """The loops of the band, from outside in; its points sink into every statement. Or those of one
+    sum."""
 
     axes: tuple[str, ...]
 
@@ -67,7 +68,8 @@ class Merge(Struct, frozen=True):
 class Combine(Struct, frozen=True):
     """Sums along a loop are taken for each of its points, and these are added behind it.
 
-    at: or for each of its iterations, in front of that loop, which adds them.
+    at: or for each of its iterations, in front of that loop, which adds them; where windows slide
+    along it, for each place that they share.
     """
 
     axis: str
