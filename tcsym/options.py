@@ -52,9 +52,9 @@ class Options(Struct, frozen=True, metaclass=_Named):
         from 2 on the other orders that the compiler knows for other sizes.
     plan: how nests are mapped, as directives that say it (docs/plans.md), which `explain("plan")`
         prints. Or by the name of a plan's class in `schedule/plan.py`, which is then taken at all
-        sizes for which it can be carried out, whatever is said to be quicker: `Panels`, or
-        `Panels:2` for the second that is proposed; on a device with its numbers,
-        `SharedTiles:128x64x16x2x8x4`. A name behind a nest's (`m: Panels:2`) is for that nest, one
+        sizes for which it can be carried out, whatever is said to be quicker: `Strips`, or
+        `Strips:2` for the second that is proposed; on a device with its numbers,
+        `SharedTiles:128x64x16x2x8x4`. A name behind a nest's (`m: Strips:2`) is for that nest, one
         alone for all others. A nest that is not offered it, or `""`: as sizes say. If none is,
         there is no nest of a name, or directives cannot be carried out, the first call is an
         OptionError that says why.
@@ -240,7 +240,7 @@ def _require_value(name: str, value: object) -> None:
     elif name == "plan":
         if not isinstance(value, str) or not _is_plan(value):
             raise OptionError(
-                f"option `plan` is {value!r}, expected a name as in `Panels:2`, or directives"
+                f"option `plan` is {value!r}, expected a name as in `Strips:2`, or directives"
             )
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")

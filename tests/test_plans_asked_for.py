@@ -31,18 +31,18 @@ def test_a_name_that_no_plan_has_is_refused_where_it_is_given(target: str) -> No
         assert "`WarpTiles`" in error.value.hint
     with pytest.raises(tc.OptionError) as error:
         tc.define(MM, options=tc.Options(plan="Zzz"))
-    assert "Panels, " in error.value.hint and "GridSteps" in error.value.hint
+    assert "Strips, " in error.value.hint and "GridSteps" in error.value.hint
 
 
 REFUSED: dict[str, tuple[tc.Options, str]] = {
-    "no such proposal": (tc.Options(plan="Panels:7"), "no nest is offered the plan 'Panels:7'"),
+    "no such proposal": (tc.Options(plan="Strips:7"), "no nest is offered the plan 'Strips:7'"),
     "of a device": (tc.Options(plan="WarpTiles"), "no nest is offered the plan 'WarpTiles'"),
     "not by this nest": (
-        tc.Options(plan="m_1: Panels"),
-        "<plan>:1:1: nest m_1 is not offered the plan 'Panels'",
+        tc.Options(plan="m_1: Strips"),
+        "<plan>:1:1: nest m_1 is not offered the plan 'Strips'",
     ),
     "no such nest": (
-        tc.Options(plan="k: Panels"),
+        tc.Options(plan="k: Strips"),
         "<plan>:1:1: there is no nest k",
     ),
 }
@@ -71,18 +71,18 @@ def test_a_plan_that_forces_nothing_is_refused(
 
 def test_it_is_told_what_nests_are_offered() -> None:
     with pytest.raises(tc.OptionError) as error:
-        tc.define(MM, options=tc.Options(plan="Panels:7")).mm(X, X)
-    assert "did you mean `Panels`?; offered are m: " in str(error.value)
-    assert "InPlace" in str(error.value)
+        tc.define(MM, options=tc.Options(plan="Strips:7")).mm(X, X)
+    assert "did you mean `Strips`?; offered are m: " in str(error.value)
+    assert "Rows" in str(error.value)
 
 
 def test_where_a_call_says_more_it_is_told() -> None:
     """Sizes that are numbers, arguments that are not dense, and steps of a network may leave a nest
     fewer plans than the text has."""
-    options = tc.Options(plan="Panels", bind={"K": "before"})
+    options = tc.Options(plan="Strips", bind={"K": "before"})
     mm = tc.define(MM, target="cpu:avx2", options=options).mm
     np.testing.assert_array_equal(mm(X, X), X @ X)
-    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Panels'") as found:
+    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Strips'") as found:
         mm(X[:, :0], X[:0])
     (warning,) = [x.message for x in found]
     assert isinstance(warning, tc.TCWarning) and warning.kind == "plan"
@@ -99,8 +99,8 @@ def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
 @pytest.mark.parametrize(
     ("text", "plan", "target"),
     [
-        (MM, "Panels", "cpu"),
-        (MM, "InPlace", "cpu"),
+        (MM, "Strips", "cpu"),
+        (MM, "Rows", "cpu"),
         (HALF, "WarpTiles", "cuda:sm_80"),
         (HALF, "WarpTiles:128x128x64x2x64x32", "cuda:sm_80"),
         (HALF, "SplitSum:128x128x64x2x64x32", "cuda:sm_80"),
@@ -121,17 +121,17 @@ def test_what_some_nest_is_offered_is_taken_in_silence(text: str, plan: str, tar
 def test_plans_that_a_search_found_are_not_asked_for() -> None:
     """Where sizes are numbers, nests may be offered others: nobody has to be told."""
     plan = tc.define(MM).mm._plan
-    found = Options(plan="Panels:7")
+    found = Options(plan="Strips:7")
     tuned = Making(plan, "cpu", None, Counters()).variants(found, {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tuned.made_for(tuned.dense)
     asked = Making(plan, "cpu", found, Counters()).variants(found, {})
-    with pytest.raises(tc.OptionError, match="no nest is offered the plan 'Panels:7'"):
+    with pytest.raises(tc.OptionError, match="no nest is offered the plan 'Strips:7'"):
         asked.made_for(asked.dense)
 
 
 def test_kept_plans_that_there_are_no_more_are_not_used() -> None:
-    assert tree_from_json({"options": {"plan": "Panels:2"}}, 3) == Leaf(Options(plan="Panels:2"))
+    assert tree_from_json({"options": {"plan": "Strips:2"}}, 3) == Leaf(Options(plan="Strips:2"))
     with pytest.raises(tc.OptionError, match="there is no plan `Gone`"):
         tree_from_json({"options": {"plan": "Gone"}}, 3)

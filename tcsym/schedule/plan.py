@@ -62,57 +62,6 @@ class InnerLeaves(Struct, frozen=True):
 
 LeafPlan = Rows | Terms | Strips | InnerLeaves
 
-# ---- contractions
-
-
-class Panels(Struct, frozen=True):
-    """A register tile of `rows` x `columns`, of at most `tile` rows and vectors, on packed panels
-    of what the columns `stream`."""
-
-    columns: str
-    rows: str
-    tile: tuple[int, int]
-    stream: tuple[str, ...]
-
-    def __str__(self) -> str:
-        height, width = self.tile
-        loops = f"{height} rows {self.rows} x {_vectors(width)} of columns {self.columns}"
-        return f"register tile of {loops}, panels of {', '.join(self.stream)}"
-
-
-class RegisterTile(Struct, frozen=True):
-    """A register tile on packed panels, with no other copies: few rows of a block read them."""
-
-    columns: str
-    rows: str
-
-    def __str__(self) -> str:
-        return f"register tile of rows {self.rows} x columns {self.columns}"
-
-
-class InPlace(Struct, frozen=True):
-    """A register tile of at most `height` rows on operands as they lie."""
-
-    columns: str
-    rows: str
-    height: int
-
-    def __str__(self) -> str:
-        loops = f"{self.height} rows {self.rows} x vectors of columns {self.columns}"
-        return f"register tile of {loops}, operands in place"
-
-
-class Products(Struct, frozen=True):
-    """Dot products of two vectors along the sum for each element. few_columns: the columns are the
-    few, else the rows; their operand may need a copy."""
-
-    few_columns: bool
-
-    def __str__(self) -> str:
-        return f"dot products along the sum, for few {'columns' if self.few_columns else 'rows'}"
-
-
-ContractionPlan = Panels | RegisterTile | InPlace | Products
 
 # ---- whole nests
 
@@ -133,16 +82,9 @@ class Staged(Struct, frozen=True):
         return f"stages {self.what}"
 
 
-class SumTerms(Struct, frozen=True):
-    """Products in a sum, or under a guard, apart from the rest of the sum."""
+NestPlan = Scan | Staged
 
-    def __str__(self) -> str:
-        return "products apart from the rest of the sum"
-
-
-NestPlan = Scan | Staged | SumTerms
-
-Plan = LeafPlan | ContractionPlan | NestPlan
+Plan = LeafPlan | NestPlan
 
 AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | SumsBesideRows | Waves
 P = TypeVar("P", bound=AnyPlan)

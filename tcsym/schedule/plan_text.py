@@ -20,7 +20,7 @@ from tcsym.index.expr import FALSE, TRUE, All, Condition, all_of, condition_vari
 from tcsym.index.text import condition_text
 from tcsym.mapping.plan import Directives
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
-from tcsym.schedule.plan import Panels, RegisterTile, Rows
+from tcsym.schedule.plan import Rows
 from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
 _CHOSEN = re.compile(r"plan\.\d+")
@@ -135,15 +135,7 @@ def _version(x: Taken, head: str, pad: str, known: Ranges, serves: bool) -> Iter
     if x.cost:
         cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
         yield from _wrapped(f"({cost})", pad + "  ", serves)
-    of_panels = isinstance(x.plan, Panels)
-    inside = (y for y in x.inside if not (of_panels and _is_tile(y)))
-    yield from _nests(inside, pad + "  ", known, serves)
-
-
-def _is_tile(x: Choice | Note) -> bool:
-    """That of the panels, which says no more than they do."""
-    plans = [v.plan for v in x.versions if isinstance(v, Taken)] if isinstance(x, Choice) else []
-    return any(isinstance(p, RegisterTile) for p in plans)
+    yield from _nests(x.inside, pad + "  ", known, serves)
 
 
 def _condition(c: Condition) -> str:

@@ -146,7 +146,7 @@ def test_generated_programs(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("avx2", 8), ("avx512", 16)])
-@pytest.mark.parametrize("plan", ["Panels", "InPlace", ""])
+@pytest.mark.parametrize("plan", ["Strips", ""])
 def test_a_product_adds_each_term_once(target: str, lanes: int, plan: str) -> None:
     """In parts of eight floats; sizes are whole tiles of any plan."""
     program = analyse(MM)["mm"]
@@ -159,7 +159,7 @@ def test_a_product_adds_each_term_once(target: str, lanes: int, plan: str) -> No
 def test_copies_are_counted_like_any_loop() -> None:
     """A panel of an operand is stored once for each time that it is made."""
     program = analyse(MM)["mm"]
-    kernel, machine = mapped(program, "avx2", Options(plan="Panels"))
+    kernel, machine = mapped(program, "avx2", Options(plan="Strips"))
     stores = counted(kernel, machine, {n: np.array([64, 128, 256]) for n in "MKN"})
     grown = of(stores, "store") + of(stores, "trans") + of(stores, "scatter")
     assert (np.diff(np.log2(grown)) < 2.6).all()  # as elements, not as terms

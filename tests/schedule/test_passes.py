@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tcsym.index.expr import condition_variables, ge, index, minimum, var
-from tcsym.index.values import holds
+from tcsym.index.expr import ge, index, minimum, var
 from tcsym.ir.bounds import eliminate, relax, trip_bound
 from tcsym.ir.loops import (
     Allocate,
@@ -22,13 +21,12 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
 )
-from tcsym.ir.traverse import loads, substitute_node, walk
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.map_cpu import map_cpu, nests
 from tcsym.schedule.order.coalesce import coalesce_outermost
@@ -40,13 +38,11 @@ from tcsym.schedule.storage.place_allocations import place_allocations, without_
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.tile.tile_loop import split_point, tile_loop
 from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
-from tcsym.schedule.version.contraction_versions import panels_pay
 from tcsym.schedule.version.versioning import duplicate
-from tcsym.target.machine import Machine
 from tests.schedule import naive
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
-from tests.schedule.targets import AVX2, AVX512, some_sizes
+from tests.schedule.targets import AVX2, some_sizes
 
 Pass = Callable[[Kernel], Kernel]
 
@@ -291,169 +287,6 @@ def test_no_roles_without_reuse() -> None:
     assert contraction_roles(k, band_of(find_loop(k.body, "i"))) is None
 
 
-def panels(name: str) -> list[str]:
-    """What the panels of a mapped kernel are filled with."""
-    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
-    return sorted(
-        type(x.value).__name__
-        for x, _ in walk(k.body)
-        if isinstance(x, Store) and "_panel" in x.buffer
-    )
-
-
-def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
-    """A[b,k] * B[k,h] can be streamed as it lies; a loop t around uses it again."""
-    k = bare(naive.matmul())
-    around = seq("t", "T", k.body)
-    k = replace(k, sizes=(*k.sizes, "T"), body=around)
-    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
-    assert roles is not None
-    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert not holds(pays, {"M": 3, "N": 9, "K": 9, "T": 100})
-    assert not holds(pays, {"M": 4, "N": 9, "K": 9, "T": 5})
-    assert holds(pays, {"M": 4, "N": 9, "K": 9, "T": 6})
-
-
-def test_panels_pay_sooner_where_steps_leave_the_near_caches() -> None:
-    k = bare(naive.matmul())
-    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
-    assert roles is not None
-    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    near, far = 1000, 2 * AVX2.level("l1").bytes // 64
-    assert not holds(pays, {"M": 23, "N": 9, "K": near}) and holds(pays, {"M": 24, "N": 9, "K": 1})
-    assert not holds(pays, {"M": 11, "N": 9, "K": far}) and holds(pays, {"M": 12, "N": 9, "K": far})
-
-
-def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
-    k = bare(naive.matmul())
-    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
-    assert roles is not None
-    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert holds(pays, {"M": 5, "N": 2048, "K": 9}) and holds(pays, {"M": 24, "N": 1000, "K": 9})
-    assert not holds(pays, {"M": 4, "N": 2048, "K": 9})
-    assert not holds(pays, {"M": 23, "N": 1000, "K": 9})
-
-
-def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
-    """Columns far apart: without panels every element would be a product of two rows."""
-    k = bare(naive.matmul("MK", "NK"))
-    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
-    assert roles is not None
-    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert holds(pays, {"M": 1, "N": 65, "K": 15}) and not holds(pays, {"M": 1, "N": 64, "K": 15})
-    for terms, few in ((16, 1), (48, 3), (128, 8), (256, 16), (300, 16)):
-        assert not holds(pays, {"M": few, "N": 301, "K": terms})
-        assert holds(pays, {"M": few + 1, "N": 301, "K": terms})
-    far = AVX2.level("l2").bytes // 4 // 999 + 1
-    assert not holds(pays, {"M": 32, "N": far, "K": 999})
-    assert holds(pays, {"M": 33, "N": far, "K": 999})
-    assert not holds(pays, {"M": 16, "N": 9, "K": 64}) and holds(pays, {"M": 16, "N": 9, "K": 63})
-
-
-def test_panels_hold_computed_and_guarded_values() -> None:
-    assert panels("matmul") == ["Read", "Select"]
-    assert {*panels("computed_operands")} == {"Binary", "Select"}  # the other lies along the sum
-    assert panels("guarded_operand") == ["Select", "Select"]
-    assert {*panels("matmul_half")} == {"Cast", "Select"}
-
-
-def test_a_guarded_term_is_copied_only_where_its_other_factor_is_finite() -> None:
-    """0 times an infinity is no 0: else rows and columns meet under the guard."""
-    k = map_cpu(naive.ALL["guarded_term"](), AVX2, Options()).kernel
-    choices = [x for x, _ in walk(k.body) if isinstance(x, Branch)]
-    (choice,) = [x for x in choices if condition_variables(x.condition) & {"A.finite", "B.finite"}]
-    assert choice.orelse is not None
-    for arm, n_panels in ((choice.then, 4), (choice.orelse, 0)):
-        stores = [x for x, _ in walk(arm) if isinstance(x, Store) and "_panel" in x.buffer]
-        assert len(stores) == n_panels
-
-
-def cores(k: Kernel) -> list[tuple[Update, tuple[Loop, ...]]]:
-    """Updates of register tiles in reduction loops."""
-    return [
-        (x, a)
-        for x, a in walk(k.body)
-        if isinstance(x, Update) and any(y.order == "reduction" for y in a)
-    ]
-
-
-@pytest.mark.parametrize(
-    "name", ["matmul_bias_relu", "matmul_bt", "convolution3", "attention", "rnn"]
-)
-def test_no_branch_and_no_row_mask_in_a_core(name: str) -> None:
-    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
-    tiles = [(x, a) for x, a in cores(k) if k.buffer(x.buffer).padded]
-    tiles = [(x, a) for x, a in tiles if len(k.buffer(x.buffer).shape) == 2]
-    assert tiles
-    for _, around in tiles:
-        unrolled = [y for y in around if y.kind == "unrolled" and y.order == "parallel"]
-        assert unrolled and all(y.mask is None for y in unrolled)
-    inside = [
-        y
-        for y, a in walk(k.body)
-        if isinstance(y, Branch) and any(z.order == "reduction" for z in a)
-    ]
-    unrolled = {x.variable for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "unrolled"}
-    assert all(condition_variables(y.condition) <= unrolled for y in inside)  # decided in code
-
-
-def _edge_versions(k: Kernel) -> list[list[int | None]]:
-    """Rows and vectors of reduction loops that run one step at a time."""
-    found = [
-        x
-        for x, _ in walk(k.body)
-        if isinstance(x, Loop) and x.order == "reduction" and x.kind == "serial" and x.unroll == 1
-    ]
-    inside = (
-        [y for y in loops_in(x) if (y.kind, y.order) == ("unrolled", "parallel")] for x in found
-    )
-    points = ([y.upper.as_int() for y in loops] for loops in inside)
-    return [x for x in points if len(x) == 2]
-
-
-def _matmul_of(**sizes: int) -> Kernel:
-    k = naive.matmul()
-    return replace(k, body=substitute_node(k.body, {n: index(v) for n, v in sizes.items()}))
-
-
-@pytest.mark.parametrize(("columns", "narrow"), [(17, True), (24, True), (26, False), (32, False)])
-def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool) -> None:
-    k = map_cpu(_matmul_of(M=24, N=columns), AVX2, Options()).kernel
-    assert _edge_versions(k) == ([[6, 1]] if narrow else [])
-
-
-@pytest.mark.parametrize(
-    ("rows", "ragged"),
-    [
-        (16, [[4, 2]]),  # four rows of six; in place four rows are a tile
-        (17, [[6, 2], [4, 2]]),
-        (18, [[4, 2]]),  # in place
-        (19, [[4, 2], [4, 2]]),
-    ],
-)
-def test_the_last_rows_are_a_tile_of_four_where_that_suffices(
-    rows: int, ragged: list[list[int]]
-) -> None:
-    k = map_cpu(_matmul_of(M=rows, N=32), AVX2, Options()).kernel
-    assert _edge_versions(k) == ragged
-
-
-def test_edges_of_unknown_sizes_have_all_versions() -> None:
-    """Panels: narrow with all rows or not, short, other. In place: the narrow ones, and ragged,
-    which is masked."""
-    kernel = map_cpu(naive.matmul(), AVX2, Options()).kernel
-    versions = [x for x in _edge_versions(kernel) if x[-1] != 4]  # products of vectors
-    assert versions == [[6, 1], [6, 1], [4, 2], [6, 2], [4, 1], [4, 1], [4, 2]]
-
-
-def test_panels_are_transposed_across_dimensions() -> None:
-    k = map_cpu(naive.far_columns(), AVX2, Options()).kernel
-    moves = [x for x, _ in walk(k.body) if isinstance(x, TransposeBlock)]
-    assert {(x.source_row, x.target_column) for x in moves} == {(-3, -3)}
-    for x in moves:  # tile, e, f, column, as the register tile runs
-        assert len(k.buffer(x.target).shape) == 4
-
-
 def test_parallel_loops_never_nest() -> None:
     for make in naive.ALL.values():
         k = map_cpu(make(), AVX2, Options()).kernel
@@ -489,25 +322,3 @@ def test_full_tiles_store_without_masks() -> None:
     ]
     plain = [x for x, a in stored if all(y.mask is None for y in a)]
     assert plain and len(plain) < len(stored)
-
-
-@pytest.mark.parametrize("target", [AVX2, AVX512])
-def test_tiles_of_which_half_is_used_store_it_from_registers(target: Machine) -> None:
-    """Not a copy on the stack from which two vectors a row, the same here, are stored."""
-    k = map_cpu(naive.matmul(), target, Options()).kernel
-    tiles = [
-        [y.upper.as_int() for y in around if isinstance(y, Loop) and y.kind == "unrolled"]
-        for x, around in walk(k.body)
-        if isinstance(x, Store) and x.buffer == "C"
-        for r in loads(x.value)
-        if k.buffer(r.tensor).space == "register"
-    ]
-    rows = target.tile.rows
-    assert [rows, 1] in tiles and [rows, 2] in tiles
-
-
-def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:
-    k = map_cpu(naive.matmul(), AVX2, Options()).kernel
-    copies = [a for x, a in walk(k.body) if isinstance(x, Store) and "_panel" in x.buffer]
-    orders = [[y.variable.partition(".")[0] for y in a if y.kind == "serial"] for a in copies]
-    assert [x[-2:] for x in orders if x[-1] == "j"] == [["k", "j"]]

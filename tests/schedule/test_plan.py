@@ -10,16 +10,11 @@ import pytest
 
 from tcsym.schedule.plan import (
     InnerLeaves,
-    InPlace,
-    Panels,
     Plan,
-    Products,
-    RegisterTile,
     Rows,
     Scan,
     Staged,
     Strips,
-    SumTerms,
     Terms,
     renamed,
 )
@@ -31,13 +26,8 @@ PLANS: tuple[Plan, ...] = (
     Strips("n"),
     Strips("n", 2),
     InnerLeaves(),
-    Panels("n", "m", (6, 2), ("B",)),
-    RegisterTile("n", "m"),
-    InPlace("n", "m", 4),
-    Products(few_columns=True),
     Scan(),
     Staged("converted images"),
-    SumTerms(),
 )
 TILED = {"n": "n.1", "m": "m.1"}
 

@@ -8,17 +8,13 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.cost.counting import nanoseconds
-from tcsym.frontend.program import Binary, Read, Select, Unary
-from tcsym.index.expr import index, var
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel, Loop, Store, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.proved import schedule_program
-from tcsym.schedule.split.terms import find_guard, split_ranges, split_terms
 from tests.schedule.targets import AVX2
 
 PADDED = """def f(float(N,C,H,W) I, float({shape}) F) -> (O) {{
@@ -88,51 +84,3 @@ def test_single_channels_take_no_tile_of_more() -> None:
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
     one, two, four = nanoseconds(mapped(text).kernel, AVX2, sizes)
     assert 2 * one < four and two < four
-
-
-def test_differences_are_added_term_by_term() -> None:
-    """The sign goes to a factor, and nothing is added for a difference to zero."""
-    text = """def f(float(M,K) A, float(K,N) B) -> (C) {
-  C(m,n) +=! 0 - (A(m,k) * B(k,n) - (m > k ? B(k,n) * A(m,k) : 0.0))
-}"""
-    kernel = naive(text)
-    nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
-    split = split_terms(kernel, nest)
-    first, second = [x.value for x, _ in walk(split.body) if isinstance(x, Update)]
-    assert isinstance(first, Binary) and first.op == "mul" and isinstance(first.left, Unary)
-    assert isinstance(second, Select) and isinstance(second.then, Binary)
-    assert isinstance(second.then.left, Read)
-
-
-@pytest.mark.parametrize(
-    ("term", "together"),
-    [("A(i,k) * D(k,j)", 1), ("D(i,k) * B(k,j)", 2), ("D(i,k) * A(k,j)", 2)],
-)
-def test_products_of_one_element_of_the_rows_have_loops_of_their_own(
-    term: str, together: int
-) -> None:
-    """In one loop what they share takes the registers of accumulators."""
-    kernel = mapped(f"""def f(float(N,N) A, float(N,N) B, float(N,N) D) -> (C) {{
-  C(i,j) +=! A(i,k) * B(k,j) + {term}
-}}""").kernel
-    sums = next(x for x in loops(kernel) if x.order == "reduction")
-    assert sum(isinstance(x, Update) for x, _ in walk(sums)) == together
-
-
-def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
-    kernel = naive(CAUSAL)
-    nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
-    split = split_terms(kernel, nest)
-    updates = [x for x, _ in walk(split.body) if isinstance(x, Update)]
-    assert len(updates) == 2
-    guard = find_guard(split, nest)
-    assert guard is not None and guard.lower == index(4) and guard.upper == var("T")
-    ranges = split_ranges(split, nest, guard, Names.of(split))
-    assert len(ranges.outside) == 1 and find_guard(ranges.kernel, ranges.inside) is None
-    counts = [
-        sum(isinstance(y, Update) for y, _ in walk(x))
-        for x, around in walk(ranges.kernel.body)
-        if isinstance(x, Loop) and not around
-    ]
-    assert counts == [2, 1]
-    assert any(x.endswith("contraction, columns t, rows c") for x in mapped(CAUSAL).notes)

@@ -30,8 +30,6 @@ from tcsym.ir.traverse import value_variables as value_variables
 
 Subscripts = tuple[Index | Expr, ...]
 
-FEW_LANES = 16  # of most vectors: what changes once in so many is one element for all
-
 
 class Access(Struct, frozen=True):
     """`buffer[subscripts]`, written or read (an update does both and counts as written).
@@ -116,12 +114,6 @@ def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | Non
             return None
         total = total + c * step
     return total
-
-
-def lies_along(buffer: Buffer, subscripts: Subscripts, variable: str) -> bool:
-    """Neighbours along `variable` are neighbours in memory, or share elements: X[i/64]."""
-    step = stride(buffer, subscripts, variable)
-    return step == ONE if step is not None else is_shared(buffer, subscripts, variable, FEW_LANES)
 
 
 def is_shared(buffer: Buffer, subscripts: Subscripts, variable: str, lanes: int) -> bool:

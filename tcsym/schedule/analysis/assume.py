@@ -55,12 +55,6 @@ def in_context(kernel: Kernel, condition: Condition) -> Condition:
     return decided(condition, ranges_of(kernel.context))
 
 
-def most_in_context(kernel: Kernel, e: Index) -> int:
-    """An upper bound of an expression in sizes, at least 1; huge if there is none."""
-    high = interval(e, ranges_of(kernel.context)).high
-    return UNBOUNDED if high is None else max(1, high)
-
-
 def _assumed(n: Node, ranges: Ranges) -> Node:
     match n:
         case Block(body):

@@ -32,7 +32,7 @@ from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables
 from tcsym.schedule.analysis.cost import is_light
-from tcsym.schedule.analysis.loops import chain_of, find_loop, statements_in
+from tcsym.schedule.analysis.loops import chain_of, statements_in
 from tcsym.trees import preorder
 
 MOST_OPERATIONS = 6  # of a light term
@@ -154,11 +154,6 @@ def contraction_roles(kernel: Kernel, band: Band) -> Roles | None:
         return None
     found = (roles_along(kernel, band, v) for v in _column_candidates(kernel, band))
     return next((r for r in found if r is not None), None)
-
-
-def roles_at(kernel: Kernel, nest: str) -> Roles | None:
-    """The contraction's roles of the band at `nest`."""
-    return contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
 
 
 def roles_along(kernel: Kernel, band: Band, columns: str) -> Roles | None:

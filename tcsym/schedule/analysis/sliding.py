@@ -46,16 +46,3 @@ def slides_over(x: Update, around: Iterable[Loop], moving: str) -> bool:
     """Some operand of the reduction is read by windows that slide along `moving`."""
     window = tuple(around)
     return any(slides(s, moving, window) for r in loads(x.value) for s in r.subscripts)
-
-
-def sliding_loops(
-    sums: Iterable[tuple[Update, tuple[Loop, ...]]], moving: tuple[str, ...]
-) -> tuple[Loop, ...]:
-    """The loops around the updates, as `band.reductions` gives them, that slide along `moving`."""
-    found = {
-        y.variable: y
-        for x, around in sums
-        for y in around
-        if any(slides_over(x, (y,), v) for v in moving)
-    }
-    return tuple(found.values())

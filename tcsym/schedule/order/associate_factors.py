@@ -11,12 +11,14 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, dtype_of
+from tcsym.frontend.program import Binary, BinaryOp, Cast, Const, Expr, Select, dtype_of, rewritten
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.rewrite.factors import flattened, product
 from tcsym.schedule.analysis.access import value_variables
-from tcsym.schedule.analysis.operands import widened_term
+from tcsym.types import DType
+
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 class _Factor(Struct, frozen=True):
@@ -100,3 +102,33 @@ def _place(f: _Factor) -> int:
 
 def _product(side: list[_Factor]) -> Expr:
     return product([(f.op, f.value) for f in side])
+
+
+def widened_term(x: Update) -> Update:
+    """A term of half type that is accumulated in float32 is computed in it (LANGUAGE B8)."""
+    term = x.value
+    if not (isinstance(term, Cast) and term.dtype is DType.FLOAT32):
+        return x
+    inner = term.operand
+    return replace(x, value=_widened(inner)) if dtype_of(inner) in HALVES else x
+
+
+def _widened(v: Expr) -> Expr:
+    return rewritten(v, _widened_node, below=_half_sides)
+
+
+def _half_sides(v: Expr) -> tuple[Expr, ...]:
+    match v:
+        case Binary(op, a, b, t) if t in HALVES and op not in ("and", "or"):
+            return a, b
+    return ()
+
+
+def _widened_node(v: Expr, before: Expr) -> Expr:
+    match v:
+        case Binary(op, left, right) if _half_sides(before):
+            return Binary(op, left, right, DType.FLOAT32)
+        case Const(x, t) if t in HALVES:
+            return Const(x, DType.FLOAT32)
+        case _:
+            return Cast(v, DType.FLOAT32) if dtype_of(v) in HALVES else v
