@@ -142,8 +142,8 @@ def _number(n: Index | None, part: str) -> int:
     known = None if n is None else n.as_int()
     if known is None or not 1 <= known <= MOST_POINTS:
         raise Refused(f"{part} needs a number from 1 to {MOST_POINTS}")
-    if part == "lane" and known & (known - 1):
-        raise Refused(f"{known} lanes are no power of two")
+    if part == "lane" and (known == 1 or known & (known - 1)):
+        raise Refused(f"a vector has 2, 4, 8 or more lanes, no {known}")
     return known
 
 

@@ -79,6 +79,8 @@ def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> 
             raise Refused("windows hang over an edge")
     if c is not None and c.rows is not None:
         yield from _Convolutions(Contractions(nest, c, machine, lanes)).proposals()
+    elif lanes == 1:
+        yield "as they are", TRUE, f"order {' '.join(nest.names)}"
     else:
         yield from _Windows(nest, machine, lanes).proposals()
 
@@ -97,14 +99,16 @@ class _Convolutions(Struct, frozen=True):
             raise Refused("windows of short numbers, several of which are added at once")
         place = replace(c, c=replace(c.c, joined=(c.c.columns,)))
         ordered = self._ordered(c)
-        yield "rows in lanes", TRUE, "\n".join((ordered, self._rows_in_lanes(c)))
+        if c.lanes > 1:
+            yield "rows in lanes", TRUE, "\n".join((ordered, self._rows_in_lanes(c)))
         for name, x in (("panels", c), ("panels of rows", place)):
             panels = x.panels(tile.rows, tile.vectors)
             yield name, TRUE, "\n".join((ordered, panels, self._one_sum(c)))
         if c.streamed:
             for name, n in (("in place", FEW), ("rows in place", tile.rows)):
                 yield name, TRUE, "\n".join((ordered, place.in_place(n)))
-        yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
+        if c.lanes > 1:
+            yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
     def _rows_in_lanes(self, c: Contractions) -> str:
         """Windows of few columns are registers, for which a copy has rows side by side: so with
@@ -179,7 +183,7 @@ class _Windows(Struct, frozen=True):
 
     def proposals(self) -> Iterator[Proposal]:
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
-        if len(along) != 1 or self.lanes == 1:
+        if len(along) != 1:
             raise Refused("no loop moves results element by element")
         if is_pooling(self.nest):
             yield from self._sides(along[0])

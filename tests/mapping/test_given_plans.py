@@ -82,6 +82,7 @@ WRONG = {
 }
 UNMET = {
     "q: split m tile reg:4": ("there is no nest q", 1, 1, "nests are m"),
+    "split n tile lane:1; order m n.tile": ("a vector has 2, 4", 1, 1, ""),
     "order m n; split q tile reg:4": ("there is no loop q", 1, 12, "loops are m, n, k"),
     "split m tile reg:max(1,Q)": ("there is no size Q", 1, 1, "sizes are K, M, N"),
     "if Q > 1:\n order m n\nelse:\n order m n": ("there is no size Q", 1, 4, "sizes are K, M, N"),

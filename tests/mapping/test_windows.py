@@ -193,3 +193,9 @@ def test_rows_of_known_images_start_at_vectors(target: str) -> None:
     f = tcsym.define(text, sizes=sizes, options=options, strategy="symbolic", target=target).f
     x, w = np.arange(1260, dtype="f4").reshape(2, 3, 7, 30) % 7, np.ones((5, 3, 1, 1), "f4")
     np.testing.assert_array_equal(f(x, w), f.reference(x, w))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_without_vectors(name: str) -> None:
+    f = tcsym.define(ALL[name], target="cpu:novector").f
+    assert_right(f, ALL[name], random.Random(name), 3)
