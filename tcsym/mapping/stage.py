@@ -17,6 +17,7 @@ from tcsym.index.expr import ONE, ZERO, Index, ceildiv, condition_variables, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
+    Branch,
     Buffer,
     Holds,
     Loop,
@@ -286,6 +287,9 @@ def _names(source: Places, x: Loop, y: Loop) -> set[Index]:
 
 def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
     """The copy moves with all that moves the operand, and depends on nothing else inside."""
+    guards = (x for x, _ in walk(at.body) if isinstance(x, Branch))
+    if any(b == d.operand for x in guards for b, *_ in accessed(x)):
+        raise Refused(f"a guard inside of {at.variable} decides what is used of {d.operand}")
     inside, moving = _inside(at), variables_of(source)
     missing = moving & inside - set(d.order)
     if missing:

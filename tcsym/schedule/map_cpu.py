@@ -165,7 +165,8 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
     kernel = apart(kernel, names, partial(_with_fewer_branches, names=names))
-    kernel = place_allocations(bound_apart(unmarked(kernel), bound))
+    kernel = check_rows_once(assume_inside(unmarked(kernel), names), names)
+    kernel = place_allocations(bound_apart(kernel, bound))
     record = tuple(setting.record)
     offered = {nest: offered_in(x) for nest, x in choices.items()}
     told = unmet(options, offered_in(record), offered)
@@ -179,8 +180,7 @@ def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:
 
 def _with_fewer_branches(kernel: Kernel, names: Names) -> Kernel:
     kernel = unswitch_serial(kernel, names)
-    kernel = merge_branches(kernel)
-    return check_rows_once(assume_inside(kernel, names), names)
+    return merge_branches(kernel)
 
 
 def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:

@@ -134,6 +134,7 @@ FOUND = {
     "tables": "O(i) +=! X(k,q(i,k))",
     "a shift": "O(i,j) = X(p(0) + i,j) where i in 0:N",
     "guards": "O(i,j) = i < N/2 ? exp(X(i,j)) : X(p(i-N/2),j) where i in 0:N",
+    "joined": "O(j,i) = i < N/2 ? X(i,j) : X(i-N/2,p(j)) where i in 0:N",
     "several": "T(i,j) = X(p(i),j)  S(i) +=! T(i,q(i,j))  O(i,j) = T(i,p(j)) * S(p(i))",
 }
 PLACES = "def f(float(N,N) X, int32(N) p, int32(N,N) q) -> (O) {{ {0} }}"
