@@ -22,7 +22,6 @@ from tcsym.ir.traverse import loads, subvalues
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
-from tcsym.mapping.pack import steps_at_once
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import FEW, Proposal
 from tcsym.mapping.rows import is_window
@@ -95,8 +94,6 @@ class _Convolutions(Struct, frozen=True):
         c.check()
         if c.has_neighbours:
             raise Refused("columns read several elements of one operand")
-        if any(steps_at_once(x.update, x.loops, c.machine) > 1 for x in c.c.sums):
-            raise Refused("windows of short numbers, several of which are added at once")
         place = replace(c, c=replace(c.c, joined=(c.c.columns,)))
         ordered = self._ordered(c)
         if c.lanes > 1:
