@@ -100,11 +100,14 @@ class _Fused(Struct, frozen=True, dict=True):
     # ---- rows in registers
 
     def tiles(self) -> Iterator[Proposal]:
-        rows = self.rows
-        if rows is None or sinks(self.nest.body, frozenset((rows,))) is not None:
+        rows = self.rows or self.nest.names[-1]
+        if sinks(self.nest.body, frozenset((rows,))) is not None:
             return
         products = {x.variable: self._product(x, rows) for x in self.inside}
         found = [p for p in products.values() if p is not None]
+        if not found:
+            yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
+            return
         if any(p.along_wide for p in found) and self.lanes > 1:
             yield "dots", TRUE, self._tiles(rows, DOTS, products, has_dots=True)
         if all(p.streamed for p in found):
