@@ -50,10 +50,10 @@ class RowsApart(Struct, frozen=True):
         around: Callable[[Node], Node],
     ) -> Node:
         """The copy of all lanes. held: a lane of the copy; copied: what stores it from places
-        that a function makes of its own;
-        around: the other loops of the copy."""
+        that a function makes of its own; around: the other loops of the copy. A vector that begins
+        beyond the end reads nothing."""
         lane, row = self.lane, f"{self.lane.variable}.row"
-        count = lane.upper if lane.mask is None else minimum(lane.upper, maximum(lane.mask, 1))
+        count = lane.upper if lane.mask is None else minimum(lane.upper, lane.mask)
         top, last = floordiv(self.first, self.n), floordiv(self.first + count - 1, self.n)
         zero = Const(0.0 if held.dtype.is_float else 0, held.dtype)
 
@@ -81,9 +81,10 @@ class RowsApart(Struct, frozen=True):
     def elements(
         self, copied: Callable[[Callable[[Index], Index]], Node], around: Callable[[Node], Node]
     ) -> Node:
-        """Each lane by itself, from a place that is found once for the other loops of the copy."""
+        """Each lane by itself, from a place that is found once for the other loops of the copy;
+        those beyond the end are the last one."""
         lane, v = self.lane, self.lane.variable
-        at = var(v) if lane.mask is None else minimum(var(v), maximum(lane.mask, 1) - 1)
+        at = var(v) if lane.mask is None else minimum(var(v), lane.mask - 1)
         store = copied(lambda s: substitute(s, {v: at}))
         return around(replace(lane, kind="unrolled", order="parallel", mask=None, body=store))
 
