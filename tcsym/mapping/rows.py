@@ -99,9 +99,6 @@ class _Proposals(Struct, frozen=True, dict=True):
         folded = self._folded(v)
         if folded is not None:
             yield folded
-        yield from self._turned(v)
-        yield from self._turned_once(v)
-        yield from self._scattered(v)
         outer = [x for x in self.nest.names if x != v]
         text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
         if outer and self._has_neighbours(outer[-1]):
@@ -110,6 +107,9 @@ class _Proposals(Struct, frozen=True, dict=True):
             yield "rows that share neighbours", TRUE, rows.format(" ".join((*rest, f"{u}.tile")))
         else:
             yield "vectors", TRUE, text.format(" ".join(outer))
+        yield from self._turned(v)
+        yield from self._turned_once(v)
+        yield from self._scattered(v)
 
     def _has_neighbours(self, u: str) -> bool:
         """An operand is read at several places that the loop moves, so that rows share elements."""
