@@ -26,9 +26,10 @@ from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 
 SAMPLES = 192
-LOOP_PRICE = 0.0015  # of the time in the mean, for which a loop more is compiled
+CODE_PRICE = 0.09  # by how much less time in the mean goes with more loops, both as logarithms
 WORST = 0.02  # of what is lost at the worst sizes, beside the mean
 THREADS_OF_CALLS = (1, 2, 8, 16)
+_MICROSECOND = 1e3
 _DRAWS = 8 * SAMPLES
 _LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
 _EVEN = 0.25  # powers of two, of which tiles and panels are multiples, as others hardly are
@@ -78,17 +79,18 @@ class Counting:
     ) -> list[int]:
         """Numbers of the versions to keep: those that together lose least, with the price of their
         loops. One of them always can be. From none, versions are taken, left out, and exchanged
-        while that is better."""
+        while that is better. Calls count by how long they take."""
         found = (np.maximum(self.writer.columns[x][:, 0], 1) for x in costs)  # of no iteration
         logarithms = [np.broadcast_to(np.log(x), (SAMPLES,)) for x in found]
         least: Numbers = np.minimum.reduce(logarithms)
+        weights = np.log1p(np.exp(least) / _MICROSECOND)
 
         def lost(kept: frozenset[int]) -> float:
             if not any(always[k] for k in kept):
                 return math.inf
             more: Numbers = np.minimum.reduce([logarithms[k] for k in kept]) - least
-            price = LOOP_PRICE * sum(loops[k] for k in kept)
-            return float(more.mean() + WORST * more.max()) + price
+            price = CODE_PRICE * math.log(1 + sum(loops[k] for k in kept))
+            return float(np.average(more, weights=weights) + WORST * more.max()) + price
 
         best, kept = math.inf, frozenset[int]()
         while True:

@@ -222,7 +222,7 @@ class _Statement(Struct, frozen=True):
         operands = value_children(v) if is_fused else (v,)
         parts = list(map(self._value, operands))
         inside, used = _together(parts)
-        passing = self._passing([x for _, x in parts], buffer.dtype)
+        passing = self._passing([(v, x) for v, (_, x) in zip(operands, parts)], buffer.dtype)
         if not self.machinery.has_masks and self._is_masked(v):
             lanes = (self._registers(x, buffer.dtype) for _, x in parts if self._has_lanes(x))
             passing += MASK_REGISTERS * max(lanes)
@@ -354,13 +354,22 @@ class _Statement(Struct, frozen=True):
             if not self.machinery.buffers[r.tensor].padded
         )
 
-    def _passing(self, operands: Sequence[Variables], dtype: DType) -> float:
+    def _passing(self, operands: Sequence[tuple[Value, Variables]], dtype: DType) -> float:
         """Registers of operands: of a copy of the outermost loop, and what its copies share."""
         outer = next((x for x in self.tile if not x.are_lanes and x.count > 1), None)
         return sum(
-            self._registers(x, dtype) / (outer.count if outer and outer.variable in x else 1)
-            for x in operands
+            self._registers(x, dtype)
+            * self._unshared(v, x)
+            / (outer.count if outer and outer.variable in x else 1)
+            for v, x in operands
         )
+
+    def _unshared(self, v: Value, used: Variables) -> float:
+        """The part of its copies that reads elements which no other one does."""
+        own = self._own(used)
+        copies = prod(x.count for x in own if not x.are_lanes)
+        found = (tuple(s for s in r.subscripts if isinstance(s, Index)) for r in loads(v))
+        return max((_places(s, own) for s in found), default=copies) / max(1, copies)
 
     def _has_lanes(self, used: Variables) -> bool:
         return any(x.are_lanes for x in self._own(used))

@@ -17,6 +17,7 @@ from tcsym.index.expr import ONE, ZERO, Index, ceildiv, condition_variables, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
+    Block,
     Branch,
     Buffer,
     Holds,
@@ -51,7 +52,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     value = _held(at, d)
     source, dims, forms = _accesses(at, d, value)
     own = m.buffers[d.operand].dtype
-    _check(at, d, source, dims)
+    _check(at, d, source, dims, forms)
     dims = _repeated(m, at, source, dims)
     if d.as_ == "turned":
         source, dims, forms = _as_one(m, d, source, dims, forms)
@@ -285,10 +286,12 @@ def _names(source: Places, x: Loop, y: Loop) -> set[Index]:
     }
 
 
-def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
+def _check(
+    at: Loop, d: Stage, source: Places, dims: Sequence[Loop], copied: Container[Places]
+) -> None:
     """The copy moves with all that moves the operand, and depends on nothing else inside."""
     guards = (x for x, _ in walk(at.body) if isinstance(x, Branch))
-    if any(b == d.operand for x in guards for b, *_ in accessed(x)):
+    if any(_decides(x, d.operand, copied) for x in guards):
         raise Refused(f"a guard inside of {at.variable} decides what is used of {d.operand}")
     inside, moving = _inside(at), variables_of(source)
     missing = moving & inside - set(d.order)
@@ -299,6 +302,13 @@ def _check(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> None:
         if x.variable in moving and _range(x) & inside - known:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
         known.add(x.variable)
+
+
+def _decides(guard: Branch, operand: str, places: Container[Places]) -> bool:
+    """Whether it does on which side of a guard one is whether elements are used."""
+    arms = (guard.then, Block(()) if guard.orelse is None else guard.orelse)
+    then, orelse = (any(b == operand and s in places for b, s, *_ in accessed(x)) for x in arms)
+    return then != orelse
 
 
 def _most(m: Mapping_, x: Loop) -> Index:
