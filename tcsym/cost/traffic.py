@@ -70,6 +70,7 @@ class Traffic:
         self.buffers = {b.name: b for b in kernel.buffers if b.space in ("argument", "arena")}
         self.chosen = {c.variable for c in kernel.choices}
         self.pitches: dict[str, tuple[int, ...]] = {}
+        self.crowds: dict[str, int] = {}
 
     def of_call(self, n: Node, known: Mapping[str, int]) -> tuple[int, int]:
         """Lines that a call waits for, and lines that it brings again."""
@@ -101,7 +102,7 @@ class Traffic:
                 squares = ((b, self._square(n.block, at, d)) for b, at, d in sides)
                 return {b: x for b, x in squares if b in self.buffers}
             case Block(body):
-                return self._together([self._node(x, values) for x in body])
+                return self._together([self._node(x, values) for x in body], values)
             case Branch(condition, body, orelse) if condition_variables(condition) & self.chosen:
                 arms = (
                     self._node(body, values),
@@ -124,7 +125,7 @@ class Traffic:
         extents[-1] = extents[row] = n
         return Touched(subscripts, tuple(extents), n, n, n)
 
-    def _together(self, parts: Sequence[Parts]) -> Parts:
+    def _together(self, parts: Sequence[Parts], values: Written) -> Parts:
         """Of each argument the part that touches most of it; lines that other parts bring, too, are
         there unless all that is touched does not fit."""
         w, all_ = self.writer, dict[str, list[Touched]]()
@@ -133,17 +134,44 @@ class Traffic:
         found = {name: max(x, key=self._size) for name, x in all_.items()}
         several = [name for name, x in all_.items() if any(y.brought != y.lines for y in x[1:])]
         if several:
-            stays = self._fits(found)
+            stays = self._fits(found, values)
             for name in several:
                 brought = reduce(w.add, (x.brought for x in all_[name]))
                 brought = w.choose(stays, found[name].brought, brought)
                 found[name] = replace(found[name], brought=brought)
         return found
 
-    def _fits(self, parts: Parts) -> int:
+    def _fits(self, parts: Parts, values: Written) -> int:
         w = self.writer
-        lines = reduce(w.add, (x.lines for x in parts.values()), w.constant(0))
-        return self._is_at_most(lines, self.cache)
+        lines = (self._crowded(self.buffers[name], x, values) for name, x in parts.items())
+        return self._is_at_most(reduce(w.add, lines, w.constant(0)), self.cache)
+
+    def _crowded(self, buffer: Buffer, x: Touched, values: Written) -> int:
+        """Lines of a cache that are taken: rows which lie a power of two apart share few sets, so
+        that there are conflict misses."""
+        w = self.writer
+        if len(x.extents) < 2 or x.extents[-2] == self.one:
+            return x.lines
+        row = w.multiply(x.extents[-1], w.constant(buffer.dtype.bytes))
+        row = w.greatest(w.constant(self.line), row)
+        sets = w.quotient(w.multiply(self._crowd(buffer, values), w.constant(self.line)), row)
+        return w.multiply(x.lines, w.greatest(self.one, sets))
+
+    def _crowd(self, buffer: Buffer, values: Written) -> int:
+        """How many times as many lines as rows have would fit if these were no power of two apart:
+        up to the lines of a page, for rows that begin pages."""
+        if buffer.name not in self.crowds:
+            w, page = self.writer, UNTIL_AHEAD * self.line
+            pitch = self._pitches(buffer, values)[-2]
+            rest = w.less(pitch, w.multiply(w.constant(page), w.quotient(pitch, w.constant(page))))
+            found = w.add(self.one, w.multiply(w.is_zero(rest), w.constant(UNTIL_AHEAD - 1)))
+            for part in (2, 4):
+                rest = w.less(rest, w.constant(page // part))
+                crowd = w.constant(UNTIL_AHEAD // part - 1)
+                found = w.add(found, w.multiply(w.is_zero(rest), crowd))
+                rest = w.greatest(rest, w.multiply(w.constant(-1), rest))
+            self.crowds[buffer.name] = found
+        return self.crowds[buffer.name]
 
     def _either(self, truth: int, then: Parts, orelse: Parts) -> Parts:
         """Of versions of a nest."""
@@ -172,7 +200,7 @@ class Traffic:
         if is_found:
             return body
         trips = w.greatest(w.less(values.index(n.upper), start), w.constant(0))
-        stays, found = self._fits(body), dict[str, Touched]()
+        stays, found = self._fits(body, values), dict[str, Touched]()
         for name, x in body.items():
             is_moved = bool(_moves(x, n.variable))
             new = self._moved(n, name, x, trips, values) if is_moved else x

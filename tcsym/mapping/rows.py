@@ -107,6 +107,7 @@ class _Proposals(Struct, frozen=True, dict=True):
             yield "rows that share neighbours", TRUE, rows.format(" ".join((*rest, f"{u}.tile")))
         else:
             yield "vectors", TRUE, text.format(" ".join(outer))
+        yield from self._along_reads(v)
         yield from self._turned(v)
         yield from self._turned_once(v)
         yield from self._scattered(v)
@@ -116,6 +117,16 @@ class _Proposals(Struct, frozen=True, dict=True):
         reads = {a for s in self.nest.statements for a in s.accesses[1:] if self.nest.moves(a, u)}
         several = len(reads) > len({a.buffer for a in reads})
         return several and self._sinks(u)
+
+    def _along_reads(self, v: str) -> Iterator[Proposal]:
+        """Vectors along what lies across the results, which are scattered."""
+        across = self.across(v, self.nest.statements)
+        for x in reversed(self.nest.names):
+            if any(self.nest.stride(a, x) == ONE for a in across) and self._sinks(x):
+                order = " ".join(y for y in self.nest.names if y != x)
+                text = f"split {x} tile lane:{self.lanes} end=peel; order {order} {x}.tile"
+                yield f"vectors along {x}", TRUE, text
+                return
 
     def _along(self) -> str:
         """The loop that moves most of the results element by element, then most of the rest."""
