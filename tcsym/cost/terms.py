@@ -110,7 +110,7 @@ _NARROW = {
     "stall": 2.0,
     "trans": 0.12,
     "masked": 0.6,
-    "spilled": 0.4,
+    "spilled": 0.2,
     "core": 0.05,
     "wait": 0.02,
     "entry": 0.439,
