@@ -312,7 +312,12 @@ def loads(v: Value) -> tuple[Read, ...]:
 
 def certain_loads(v: Value) -> tuple[Read, ...]:
     """Those that are made whenever `v` is computed; others may lie outside of their buffers."""
-    return tuple([x for x in preorder(v, _certain) if isinstance(x, Read)])
+    return tuple([x for x in certain_values(v) if isinstance(x, Read)])
+
+
+def certain_values(v: Value) -> Iterator[Value]:
+    """What of `v` is computed whenever it is."""
+    return preorder(v, _certain)
 
 
 def _certain(v: Value) -> tuple[Value, ...]:

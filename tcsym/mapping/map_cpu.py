@@ -162,7 +162,7 @@ def _trees(
 
 
 def _mapped(nest: Nest, v: Version, machine: Machine) -> Mapping_:
-    start = Mapping_(nest.top, nest.buffers, nest.sizes, machine)
+    start = Mapping_(nest.top, nest.buffers, nest.sizes, machine, uncertain=nest.uncertain)
     try:
         m = apply(own(start, nest), v.plan)
     except Refused as reason:

@@ -13,9 +13,16 @@ from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, floordiv, index, var
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import extent, least
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update
-from tcsym.ir.traverse import loads, map_node, substitute_node, value_variables, walk
+from tcsym.ir.traverse import (
+    certain_loads,
+    loads,
+    map_node,
+    substitute_node,
+    value_variables,
+    walk,
+)
 from tcsym.mapping.plan import Refused
 
 
@@ -87,6 +94,24 @@ class Nest(Struct, frozen=True):
     def is_found(self) -> bool:
         """Some places are found in tensors, or have to be checked."""
         return any(is_found(r) for s in self.statements for r in loads(s.node.value))
+
+    @property
+    def uncertain(self) -> frozenset[str]:
+        """Buffers that are read behind conditions, of places that are not known to be in them."""
+        return frozenset(
+            r.tensor
+            for s in self.statements
+            for r in {*loads(s.node.value)} - {*certain_loads(s.node.value)}
+            if r.tensor in self.buffers and not self._is_inside(r, s.around)
+        )
+
+    def _is_inside(self, r: Read, around: tuple[Loop, ...]) -> bool:
+        shape = self.buffers[r.tensor].shape
+        if len(shape) != len(r.subscripts):
+            return False
+        places = [(s, n) for s, n in zip(r.subscripts, shape, strict=True) if isinstance(s, Index)]
+        lows = [least(e, around) for s, n in places for e in (s, n - 1 - s)]
+        return len(places) == len(shape) and all(x is not None and x >= 0 for x in lows)
 
     @property
     def result(self) -> Access:

@@ -30,7 +30,14 @@ from tcsym.ir.loops import (
     block,
     value_dtype,
 )
-from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, walk
+from tcsym.ir.traverse import (
+    certain_values,
+    loads,
+    map_node,
+    substitute_node,
+    subvalues,
+    walk,
+)
 from tcsym.mapping.copies import Copy, Places
 from tcsym.mapping.nest import lie, stride
 from tcsym.mapping.pack import first_read, is_pack, packs_of
@@ -52,6 +59,8 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
     value = _held(at, d)
     source, dims, forms = _accesses(at, d, value)
     own = m.buffers[d.operand].dtype
+    if d.operand in m.uncertain and not _is_certain(at, value):
+        raise Refused(f"a condition decides whether {d.operand} is read")
     _check(at, d, source, dims, forms)
     dims = _repeated(m, at, source, dims)
     if d.as_ == "turned":
@@ -302,6 +311,12 @@ def _check(
         if x.variable in moving and _range(x) & inside - known:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
         known.add(x.variable)
+
+
+def _is_certain(at: Loop, held: Value | None) -> bool:
+    """What is held has the conditions of what it reads inside."""
+    values = [x.value for x, _ in walk(at.body) if isinstance(x, Store | Update)]
+    return held is not None and any(held in certain_values(v) for v in values)
 
 
 def _decides(guard: Branch, operand: str, places: Container[Places]) -> bool:

@@ -57,7 +57,8 @@ class Mapping_(Struct, frozen=True):
 
     most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
     the last tile of a loop ends. own: temporaries that live inside of the nest. once: copies that
-    are made in front of all its loops, as many as its node is in allocations of them.
+    are made in front of all its loops, as many as its node is in allocations of them. uncertain:
+    buffers that are read behind conditions, maybe outside of them where these do not hold.
     """
 
     node: Node
@@ -69,6 +70,7 @@ class Mapping_(Struct, frozen=True):
     made: dict[str, Buffer] = {}
     own: frozenset[str] = frozenset()
     once: tuple[str, ...] = ()
+    uncertain: frozenset[str] = frozenset()
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]

@@ -21,7 +21,6 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Store,
-    View,
 )
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
@@ -34,8 +33,8 @@ def task(name: str, upper: Index = N) -> Loop:
     return Loop(name, Index(), upper, Store("A", (var(name),), ONE), kind="parallel")
 
 
-def names(body: Node, view: View | None = None, **sizes: int) -> list[str]:
-    kernel = Kernel("k", ("N", "K"), ("A",), (Buffer("A", DType.FLOAT32, (N,)),), body, view=view)
+def names(body: Node, **sizes: int) -> list[str]:
+    kernel = Kernel("k", ("N", "K"), ("A",), (Buffer("A", DType.FLOAT32, (N,)),), body)
     return [loop.variable for loop in launched(kernel, sizes)]
 
 
@@ -75,15 +74,6 @@ def test_tasks_inside_tasks_are_parts_of_them() -> None:
     inner = task("b")
     outer = Loop("a", Index(), N, inner, kind="parallel")
     assert names(outer, N=1, K=1) == ["a"]
-
-
-def test_the_body_has_the_sizes_of_its_view() -> None:
-    body = Branch(ge(N, 5), task("a"), task("b"))
-    view = View(("K",), (("K", "N"),))
-    assert names(body, view, N=5, K=1) == ["a"]
-    view = View(("K",), (("N", "K"),))
-    assert names(body, view, N=5, K=1) == ["b"]
-    assert names(body, view, N=5, K=2) == ["a"]
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (1, 64, 64), (3, 2, 300), (0, 5, 5)])
