@@ -19,7 +19,7 @@ from tcsym.mapping.ends import ends
 from tcsym.mapping.few_terms import as_expressions
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.pack import packed
-from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage
+from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage, is_ahead
 from tcsym.mapping.stage import stage
 from tcsym.mapping.tree import Mapping_, found, moved, replaced, sunk, variables_of
 
@@ -31,7 +31,7 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
     """Raises `Refused` where a directive is not legal, with the reason."""
     for k, d in enumerate(plan):
         try:
-            m = _RULES[type(d)](m, d)
+            m = m if is_ahead(d) else _RULES[type(d)](m, d)
         except Refused as reason:
             reason.step = k
             raise

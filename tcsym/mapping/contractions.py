@@ -68,7 +68,7 @@ class Contractions(Struct, frozen=True):
             yield from self._in_lanes()
         if self.streamed:
             yield "rows in place", TRUE, self.in_place(FEW)
-        height = max(1, self._rows_of_tile // self.c.in_registers)
+        height = max(1, self.rows_of_tile // self.c.in_registers)
         vectors = tile.vectors if self.lanes > 1 else FEW // 2
         if {a.buffer for x in self.c.sums for a in x.wide} <= self.nest.constants:
             yield "panels, made once", TRUE, self.panels(height, vectors, once=True)
@@ -90,12 +90,15 @@ class Contractions(Struct, frozen=True):
             yield f"{name}, sums in parts", TRUE, parts
 
     @property
-    def _rows_of_tile(self) -> int:
+    def rows_of_tile(self) -> int:
         """Fewer where another instruction adds products: all of a step are in flight."""
         tile = self.machine.tile
-        apart = any(adds_apart(x.update, self.machine) for x in self.c.sums)
         few = self.machine.vector_registers * 3 // (8 * tile.vectors)
-        return min(tile.rows, few) if apart else tile.rows
+        return min(tile.rows, few) if self.adds_apart else tile.rows
+
+    @property
+    def adds_apart(self) -> bool:
+        return any(adds_apart(x.update, self.machine) for x in self.c.sums)
 
     # ---- how operands lie
 
@@ -223,7 +226,9 @@ class Contractions(Struct, frozen=True):
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
         wide, rows = self.c.columns, self.rows
-        left = (self.machine.vector_registers - FEW) // max(1, height)
+        registers = self.machine.vector_registers
+        used = registers // 2 if self.adds_apart else FEW
+        left = (registers - used) // max(1, height)
         vectors = min(FEW, max(self.machine.tile.vectors, left))
         tiles = (*(f"{v}.tile" for v in rows), f"{wide}.tile")
         end = "half" if self._has_masks else "peel"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -219,6 +219,20 @@ def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) 
     """The `n` elements that `inner` moves along are followed by those of the next `outer`."""
     far, near = stride(b, at, outer), stride(b, at, inner)
     return far is not None and near is not None and far == near * n and lie(b, at, outer, inner)
+
+
+def joined(b: Buffer, at: tuple[Index, ...], loops: Sequence[Loop]) -> list[Loop]:
+    """The last loops as one, as far as they begin at 0 and the elements at that place run on."""
+    *outer, last = loops
+    while outer and outer[-1].lower == ZERO == last.lower:
+        x = outer[-1]
+        if x.variable in extent(last).variables():
+            break
+        if not runs_on(b, at, x.variable, last.variable, last.upper):
+            break
+        last = replace(last, upper=x.upper * last.upper)
+        outer.pop()
+    return [*outer, last]
 
 
 def lie(b: Buffer, at: tuple[Index, ...], *variables: str) -> bool:

@@ -35,6 +35,8 @@ def steps_at_once(x: Update, loops: tuple[Loop, ...], machine: Machine) -> int:
 
 def adds_apart(x: Update, machine: Machine) -> bool:
     """Another instruction than makes a product of packs adds it to the sum, on many processors."""
+    if isinstance(x.value, Call):
+        return x.value.function == SHORT
     term = term_of(x, frozenset(), machine)
     return term is not None and term.function == SHORT
 

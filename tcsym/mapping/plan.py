@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, var
 
-End = Literal["mask", "half", "peel", "overlap"]
+End = Literal["mask", "half", "peel", "overlap", "zero"]
 As = Literal["plain", "turned"]
 POINTS = ("reg", "lane")  # parts that are registers and lanes, which sink into every statement
 
@@ -44,7 +44,8 @@ class Split(Struct, frozen=True):
 
     `reg` is unrolled, `lane` a vector, any other a loop that counts what is inside of it. The last
     part `pack` are terms of a sum that one instruction adds (`pack`). The only part `unroll`
-    repeats the body of the loop as it is. end: what becomes of the ragged last tile.
+    repeats the body of the loop as it is. end: what becomes of the ragged last tile; zero: packs
+    are made in front of the nest, the last one filled with zeros (`ahead`).
     """
 
     axis: str
@@ -91,6 +92,11 @@ class Stage(Struct, frozen=True):
 
 Directive = Split | Order | Merge | Combine | Stage
 Plan = tuple[Directive, ...]
+
+
+def is_ahead(d: Directive) -> bool:
+    """It was carried out before the plan is applied."""
+    return isinstance(d, Split) and d.end == "zero"
 
 
 class Directives(Struct, frozen=True):

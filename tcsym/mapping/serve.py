@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
+from tcsym.mapping.ahead import check_packed, packed_ahead
 from tcsym.mapping.choose import family, versions
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import in_kernel, map_nest, map_nest_by_cost
@@ -55,6 +56,11 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
         if given.packs:
             kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
             nest = _nest(kernel, loop, setting)
+        if given.packs_ahead:
+            ahead = packed_ahead(kernel, nest, setting.usable, setting.names)
+            check_packed(ahead, given)
+            kernel, sums = ahead.kernel, (*sums, *ahead.tops)
+            nest = _nest(kernel, loop, setting)
         nest = _known(kernel, nest)
         found = list(versions_of(given, nest))
         if given.by_cost:
@@ -90,9 +96,12 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
     if reason:
         raise Refused(reason)
     kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
-    nest = _known(kernel, _nest(kernel, loop, setting))
-    kernel = _chosen(kernel, nest, setting, versions(nest, setting.usable))
-    return _with_sums(kernel, sums, setting)
+    ahead = packed_ahead(kernel, _nest(kernel, loop, setting), setting.usable, setting.names)
+    nest = _known(ahead.kernel, _nest(ahead.kernel, loop, setting))
+    offered = versions(nest, setting.usable)
+    offered = tuple(replace(v, plan=(*ahead.splits, *v.plan)) for v in offered)
+    kernel = _chosen(ahead.kernel, nest, setting, offered)
+    return _with_sums(kernel, (*sums, *ahead.tops), setting)
 
 
 def _with_sums(kernel: Kernel, sums: Iterable[str], setting: Setting) -> Kernel:

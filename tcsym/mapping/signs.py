@@ -14,15 +14,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, dtype_of
-from tcsym.index.expr import var
+from tcsym.index.expr import ZERO, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import BYTES, available
-from tcsym.ir.traverse import loads, map_node
+from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.mapping.contraction import Contraction, Sum, contraction
 from tcsym.mapping.dot_terms import DotTerm, dot_term
-from tcsym.mapping.nest import Nest, places
+from tcsym.mapping.nest import Nest, is_found, joined, places
 from tcsym.mapping.tree import variables_of
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
@@ -107,19 +107,29 @@ class _Debts(Struct, frozen=True):
         band = [x for x in self.nest.band if x.variable in moving]
         name = self.names.fresh("owed")
         at = tuple(var(x.variable) - x.lower for x in band)
+        loops = self._terms(value)
+        left_out = {x.variable for x in self.sum.loops} - {x.variable for x in loops}
         node: Node = Update(name, at, "add", _as_int32(value), name)
-        for x in reversed(self.sum.loops):
+        node = substitute_node(node, dict.fromkeys(left_out, ZERO))
+        for x in reversed(loops):
             node = replace(x, body=node)
         node = block(Store(name, at, Const(0, INT32), name), node)
         for x in reversed(band):
             node = replace(x, body=node)
-        new = {x.variable: self.names.fresh(x.variable) for x in (*band, *self.sum.loops)}
+        new = {x.variable: self.names.fresh(x.variable) for x in (*band, *loops)}
         node = rename_loops(node, new)
         buffer = Buffer(name, INT32, tuple(map(extent, band)), "arena")
         top = self.nest.top.variable
         body = replace_loop(kernel.body, top, lambda n: block(node, n))
         kernel = replace(kernel, body=body).with_buffer(buffer)
         return kernel, Read(name, at, INT32), new[band[0].variable]
+
+    def _terms(self, value: Expr) -> list[Loop]:
+        """Loops of the sum, as one as far as terms follow one another."""
+        (read, *others), loops = loads(value), list(self.sum.loops)
+        if others or is_found(read):
+            return loops
+        return joined(self.nest.buffers[read.tensor], places(read), loops)
 
 
 def _as_int32(v: Expr) -> Expr:

@@ -16,7 +16,7 @@ of a plan (`Options.plan`) is the whole plan of a nest; without a nest's name, o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from textwrap import dedent, indent
 from typing import NoReturn, TypeVar, get_args
@@ -77,8 +77,15 @@ class GivenNest(Struct, frozen=True):
     @property
     def packs(self) -> bool:
         """Terms of short numbers, in some version."""
-        splits = (d for v in self.versions for d in v.plan if isinstance(d, Split))
-        return any(name == "pack" for d in splits for name, _ in d.parts)
+        return any(name == "pack" for d in self._splits for name, _ in d.parts)
+
+    @property
+    def packs_ahead(self) -> bool:
+        return any(d.end == "zero" for d in self._splits)
+
+    @property
+    def _splits(self) -> Iterator[Split]:
+        return (d for v in self.versions for d in v.plan if isinstance(d, Split))
 
 
 def parse(text: str) -> Plan:

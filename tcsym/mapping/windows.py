@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Select
-from tcsym.index.expr import ONE, TRUE, var
+from tcsym.index.expr import ONE, TRUE, ZERO, var
+from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads, subvalues
@@ -99,12 +100,12 @@ class _Convolutions(Struct, frozen=True):
         if c.lanes > 1:
             yield "rows in lanes", TRUE, "\n".join((ordered, self._rows_in_lanes(c)))
         for name, x in (("panels", c), ("panels of rows", place)):
-            panels = x.panels(tile.rows, tile.vectors)
+            panels = x.panels(x.rows_of_tile, tile.vectors)
             yield name, TRUE, "\n".join((ordered, panels, self._one_sum(c)))
         if c.streamed:
             for name, n in (("in place", FEW), ("rows in place", tile.rows)):
                 yield name, TRUE, "\n".join((ordered, place.in_place(n)))
-        if c.lanes > 1:
+        if c.lanes > 1 and not c.adds_apart:  # products take the registers of image rows
             yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
 
     def _rows_in_lanes(self, c: Contractions) -> str:
@@ -144,9 +145,14 @@ class _Convolutions(Struct, frozen=True):
         ranges = frozenset[str]().union(*(extent(x).variables() for x in s.loops))
         if ranges & {*known} or not s.tall:
             return s.loops
-        places = [i.variables() for i in s.tall[0].subscripts]
-        at = {v: next((d for d, p in enumerate(places) if v in p), -1) for v in known}
-        return tuple(sorted(s.loops, key=lambda x: at[x.variable]))
+        places = s.tall[0].subscripts
+
+        def far(x: Loop) -> tuple[int, int, int]:
+            d = next((d for d, i in enumerate(places) if x.variable in i.variables()), -1)
+            step = ZERO if d < 0 else linear_coefficient(places[d], x.variable) or ZERO
+            return d, -len(step.variables()), -(step.as_int() or 0)
+
+        return tuple(sorted(s.loops, key=far))
 
     def _ordered(self, c: Contractions) -> str:
         pairs = zip(self.c.c.sums, c.c.sums, strict=True)
