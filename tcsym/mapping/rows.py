@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import permutations
+from math import gcd, lcm
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, ZERO, Condition, Index, ge
+from tcsym.index.expr import ONE, TRUE, ZERO, Condition, FloorDiv, Index, Mod, ge
 from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, is_position, runs_on, sinks
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal
+from tcsym.mapping.proposal import Proposal, vectors_text
 from tcsym.mapping.proposal import lanes as lanes_of
+from tcsym.mapping.rows_apart import divided_by
 from tcsym.mapping.tree import variables_of
 from tcsym.target.machine import Machine
 
@@ -29,6 +31,7 @@ HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
 FOLDED = 32  # short rows that are one
 HELD = 4  # part of the last cache which rows that are copied may fill
 PANEL = 64  # elements of a row that are turned at a time
+MOST_PERIOD = 4  # vectors that are one code
 PART = 8192  # rows of a column that are work for one thread
 
 
@@ -100,7 +103,8 @@ class _Proposals(Struct, frozen=True, dict=True):
         if folded is not None:
             yield folded
         outer = [x for x in self.nest.names if x != v]
-        text = f"split {v} tile lane:{self.lanes} end=peel; order {{}} {v}.tile"
+        registers = vectors_text(self._period(v), self.lanes)
+        text = f"split {v} tile {registers} end=peel; order {{}} {v}.tile"
         if outer and self._has_neighbours(outer[-1]):
             *rest, u = outer
             rows = f"split {u} tile reg:{HEIGHT} end=half; {text}"
@@ -111,6 +115,15 @@ class _Proposals(Struct, frozen=True, dict=True):
         yield from self._turned(v)
         yield from self._turned_once(v)
         yield from self._scattered(v)
+
+    def _period(self, v: str) -> int:
+        """Vectors after which lanes read the same places again, farther on: of X(i/3) three."""
+        found, atoms = 1, list[FloorDiv | Mod]()
+        for s in (s for x in self.nest.statements for a in x.accesses for s in a.subscripts):
+            atoms += divided_by(s, v)
+        for n in (a.divisor.as_int() for a in atoms):
+            found = found if n is None else lcm(found, n // gcd(n, self.lanes))
+        return found if found <= MOST_PERIOD else 1
 
     def _has_neighbours(self, u: str) -> bool:
         """An operand is read at several places that the loop moves, so that rows share elements."""
