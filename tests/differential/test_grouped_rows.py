@@ -91,7 +91,7 @@ def test_rows_are_grouped_where_that_saves_more_than_it_takes() -> None:
         np.testing.assert_array_equal(kernel(*args), want)
         one, two = (kernel(*args, threads=k) for k in (1, 2))
         np.testing.assert_array_equal(one, two)
-    assert "left to another kernel: inspector/executor" in kernel.explain("plan")
+    assert "inspector/executor" in kernel.explain("plan")
 
 
 @pytest.mark.parametrize(

@@ -37,20 +37,6 @@ MUTANTS = (
         "count = maximum(minimum(n, 1), ceildiv(n - size + 1, size))",
     ),
     Mutant(
-        "last-panel-dropped",
-        "the last panel of a contraction is dropped if it is narrow",
-        "block_panels",
-        "ceildiv(columns.upper, sizes.panel)",
-        "maximum(1, floordiv(columns.upper, sizes.panel))",
-    ),
-    Mutant(
-        "block-of-rows-runs-on",
-        "the last block of rows runs on beyond the rows",
-        "_one_block",
-        "upper=minimum(first + size, loop.upper)",
-        "upper=first + size",
-    ),
-    Mutant(
         "last-row-of-part-dropped",
         "of loops that became one, a part leaves out the row that it ends in",
         "_Collapse._run",
@@ -87,13 +73,6 @@ MUTANTS = (
         "ge(substitute(n, first), 1)",
     ),
     Mutant(
-        "half-tile-one-column-late",
-        "half of a tile is taken where one column more is used",
-        "_narrow",
-        "_Edge(ge(width, left)",
-        "_Edge(ge(width + 1, left)",
-    ),
-    Mutant(
         "full-version-one-short",
         "the version without masks serves tiles that lack a point",
         "_is_full",
@@ -122,27 +101,6 @@ MUTANTS = (
         "uppers.append(edge)",
     ),
     # ---- operands
-    Mutant(
-        "panel-copied-from-beyond",
-        "the copy of a panel reads a column beyond the operand",
-        "_lane_copy",
-        "tile * shape.columns + column + 1",
-        "tile * shape.columns + column",
-    ),
-    Mutant(
-        "panel-kept-though-rewritten",
-        "a packed operand is kept though a loop around changes it",
-        "reuse_loop",
-        "if loop.variable in moving or written:",
-        "if loop.variable in moving:",
-    ),
-    Mutant(
-        "packed-steps-lose-the-rest",
-        "sums of packed products leave out the terms behind the last whole step",
-        "_packed",
-        "return kernel, block(whole, rest)",
-        "return kernel, whole",
-    ),
     Mutant(
         "rows-with-gaps-merged",
         "loops over parts of rows become one, as if the rows had no gaps between them",

@@ -41,8 +41,3 @@ def test_results(name: str, target: str) -> None:
             for x in m.signature.inputs.values()
         ]
         np.testing.assert_array_equal(m(*values), m.reference(*values))
-
-
-def test_whole_vectors_are_stored() -> None:
-    text = tcsym.define(TWO, target="cpu:avx512").explain("llvm")
-    assert "store <16 x float>" in text
