@@ -330,8 +330,9 @@ def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
     m.made[name] = Buffer(name, target.dtype, shape, "stack", padded=True)
     spill: Node = replace(store, buffer=name, subscripts=at, streamed=False)
     row: Node = replace(store, value=Read(name, at, target.dtype))
+    padded = all(m.buffer(r.tensor).padded for r in loads(store.value))
     for x in reversed(points):
-        spill = replace(x, mask=None, body=spill)
+        spill = replace(x, mask=None if padded or x.kind == "unrolled" else x.mask, body=spill)
         row = replace(x, body=row) if x is not rows else row
     upper = minimum(rows.upper, rows.mask)
     return allocated(
