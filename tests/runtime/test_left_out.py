@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,47 +65,6 @@ def is_entered(kernel: tcsym.Kernel, sizes: tuple[int, ...]) -> bool:
     return not python_frames(lambda: kernel(x, y))
 
 
-def test_code_of_few_columns_is_made_when_they_come() -> None:
-    kernel = defined()
-    check(kernel, MANY, (8, 16, 24, 2, 3))
-    assert has_all(kernel) == [False]
-    check(kernel, FEW)
-    assert has_all(kernel) == [False, True]
-    check(kernel, (50, 60, 40, 3, 64), MANY)
-    assert made(kernel) == 2
-
-
-def test_a_first_call_with_few_columns_makes_one_variant() -> None:
-    kernel = defined()
-    check(kernel, FEW, MANY)
-    assert has_all(kernel) == [True]
-
-
-def test_native_calls_come_back_once() -> None:
-    kernel = defined()
-    check(kernel, MANY)
-    assert is_entered(kernel, MANY)
-    assert not is_entered(kernel, FEW)
-    settle()
-    assert is_entered(kernel, FEW) and is_entered(kernel, MANY)
-    check(kernel, FEW, MANY)
-    assert sum(kernel.stats.dispatch.values()) == 7
-
-
-@pytest.mark.parametrize("side", ["x", "y"])
-def test_other_layouts_have_their_own(side: str) -> None:
-    kernel = defined()
-    for sizes in (MANY, FEW, MANY):
-        x, y = arrays(*sizes)
-        given = {"x": x, "y": y}
-        a = given[side]
-        wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
-        wide[..., : a.shape[-1]] = a
-        given[side] = wide[..., : a.shape[-1]]
-        np.testing.assert_array_equal(kernel(given["x"], given["y"]), product(x, y))
-    assert has_all(kernel) == [False, True]
-
-
 def test_given_memory_and_declared_sizes() -> None:
     x, y = arrays(*FEW)
     out = np.full((64, 64, 64, 2), np.nan, "f4")
@@ -120,18 +77,6 @@ def test_given_memory_and_declared_sizes() -> None:
     ).f
     check(many.precompile(), MANY)
     assert has_all(many) == [False]
-
-
-def test_whoever_compiles_ahead_has_all() -> None:
-    kernel = defined().precompile()
-    check(kernel, MANY, FEW)
-    assert has_all(kernel) == [True] and made(kernel) == 1
-    other = tcsym.define(PRODUCT.replace("f(", "g("), strategy="symbolic", options=BEFORE).g
-    check(other, MANY)
-    other.compile((64, 64, 64, 2), (64, 64))
-    count = made(other)
-    check(other, FEW)
-    assert made(other) == count
 
 
 @pytest.mark.thinned(2)
@@ -153,19 +98,6 @@ for e, b, a, d, c in eval(sys.argv[2]):
     assert (kernel(x, y) == e).all()
 print("tcsym.kernel.serving" in sys.modules, "tcsym.schedule.map_cpu" in sys.modules)
 """
-
-
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize("strategy", ["symbolic", "auto"])
-def test_later_processes_find_both(strategy: str) -> None:
-    def told(*sizes: tuple[int, ...]) -> list[str]:
-        command = [sys.executable, "-c", LATER, strategy, repr(sizes)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-
-    assert told(MANY)[1] == "True"
-    assert told(MANY)[1] == "False"
-    assert told(FEW, MANY)[1] == "True"
-    assert told(FEW, MANY)[1] == "False"
 
 
 ONE_TERM = {

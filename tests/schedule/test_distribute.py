@@ -6,9 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.frontend.program import Call
-from tcsym.ir.loops import Kernel, Loop, Store, Update
-from tcsym.ir.traverse import subvalues, walk
+from tcsym.ir.loops import Kernel, Loop
 from tcsym.options import Options
 from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.map_cpu import map_cpu
@@ -43,17 +41,6 @@ def mapped(text: str) -> Kernel:
 def test_what_rows_keep_does_not_grow_with_many(text: str) -> None:
     scores = [b for b in mapped(text).buffers if b.name.startswith("A") and b.space == "arena"]
     assert scores and not any("L" in e.variables() for b in scores for e in b.shape)
-
-
-def test_functions_of_sums_run_in_vectors() -> None:
-    kernel = mapped(LAYER)
-    calls = [
-        around
-        for x, around in walk(kernel.body)
-        if isinstance(x, Store | Update) and any(isinstance(y, Call) for y in subvalues(x.value))
-    ]
-    assert len(calls) > 1
-    assert all(any(y.kind == "vector" for y in around) for around in calls)
 
 
 def test_dimensions_behind_each_other_do_not_slide() -> None:

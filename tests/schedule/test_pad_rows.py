@@ -8,8 +8,6 @@ import itertools
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.index.expr import index
-from tcsym.index.values import substitute
 from tcsym.ir.loops import Kernel, Loop, Store
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
@@ -56,22 +54,6 @@ def ragged_stores(kernel: Kernel, buffer: str) -> list[Store]:
         if isinstance(x, Store) and x.buffer == buffer
         if any(y.kind == "vector" and y.mask is not None for y in around if isinstance(y, Loop))
     ]
-
-
-def test_rows_of_a_block_end_with_a_whole_vector() -> None:
-    mapped = map_cpu(naive(SCORES), AVX512, Options()).kernel
-    scores = [b for b in mapped.buffers if b.name.startswith("A") and b.space == "arena"]
-    ends = [b for b in scores if substitute(b.shape[-1], {"N": index(17)}).as_int() == 32]
-    assert len(ends) == 2 and all(b.padded for b in ends)  # of a block of rows, of all of few
-
-
-def test_the_register_tile_is_stored_without_masks() -> None:
-    mapped = map_cpu(naive(SCORES), AVX512, Options()).kernel
-    block = next(b for b in mapped.buffers if b.name == "A" and len(b.shape) == 2)
-    stores = [x for x, _ in walk(mapped.body) if isinstance(x, Store) and x.buffer == block.name]
-    assert (
-        stores and not ragged_stores(mapped, block.name)[1:]
-    )  # but those of the exponential's row
 
 
 def test_a_vector_that_ends_inside_a_row_keeps_its_mask() -> None:

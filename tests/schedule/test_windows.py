@@ -71,7 +71,7 @@ def test_few_rows_take_no_tile_of_more() -> None:
     others = {"C": 64, "W": 66, "KH": 3, "KW": 3}
     sizes = {"H": heights, **{n: np.full_like(heights, v) for n, v in others.items()}}
     one, two, three, four = nanoseconds(mapped(text).kernel, AVX2, sizes)
-    assert 2 * one < four and two < four and three < 1.5 * four
+    assert one < 0.6 * four and two < 1.05 * four and three < 1.5 * four
 
 
 def test_single_channels_take_no_tile_of_more() -> None:
@@ -83,4 +83,4 @@ def test_single_channels_take_no_tile_of_more() -> None:
     others = {"C": 64, "H": 66, "W": 66, "KH": 3, "KW": 3}
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
     one, two, four = nanoseconds(mapped(text).kernel, AVX2, sizes)
-    assert 2 * one < four and two < four
+    assert one < 0.6 * four and two < four
