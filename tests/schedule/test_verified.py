@@ -47,6 +47,6 @@ def test_a_pass_that_spoils_a_kernel_is_found_before_there_is_code(
     kernel = tcsym.define(SOFTMAX, target=target, strategy="symbolic").f
     with monkeypatch.context() as spoilt:
         spoilt.setattr(stage, spoils, lambda kernel: replace(kernel, buffers=()))
-        with pytest.raises(InternalError, match=r"is not allocated here|unknown buffer"):
+        with pytest.raises(InternalError, match="an argument without a buffer"):
             ask(kernel)
     ask(kernel)
