@@ -82,7 +82,7 @@ def test_a_scale_for_many_lanes_is_one_load(target: str, size: int) -> None:
     assert "_along" not in kernel.explain("mapped")
     blocks = kernel.explain("asm").split("\n.LBB")
     along = [b for b in blocks if "vpmovsxbd" in b and "vfmadd" in b and "vgather" not in b]
-    assert any(b.count("vpmovsxbd") == b.count("vfmadd") >= 8 for b in along)
+    assert any(b.count("vpmovsxbd") == b.count("vfmadd") >= 4 for b in along)
 
 
 STEPS = """def f(float(T,M,K) X, float(M,K) h, float(K,K) U) -> (float(T+1,M,K) S) {
@@ -105,20 +105,6 @@ def test_panels_that_steps_use_again_are_for_few_rows_too() -> None:
 STRIDED = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Y) {
   Y(n,o,h,w) +=! I(n,c,2*h+kh,2*w+kw) * F(o,c,kh,kw)
 }"""
-
-
-def test_windows_are_no_runs() -> None:
-    """Few terms of a strided convolution lie side by side: four output channels fill a panel."""
-    text = tcsym.define(STRIDED).f.explain("mapped")
-    panels = next(x for x in text.splitlines() if x.startswith("if ") and "O >= 4" in x)
-    assert "O >= 17" not in panels and "O >= 33" not in panels
-
-
-def test_few_points_of_a_window_fill_panels_too() -> None:
-    """What serves windows without panels is tiles of the image: four points leave those empty."""
-    text = tcsym.define(STRIDED).f.explain("mapped")
-    panels = next(x for x in text.splitlines() if x.startswith("if "))
-    assert panels == "if O >= 4 || 15 >= max(0, C*KH*KW)"
 
 
 @pytest.mark.parametrize("target", ["cpu:novector", "cpu:avx2", "cpu:avx512"])

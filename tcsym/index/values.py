@@ -112,7 +112,9 @@ class Substitution(_Mapped):
             return e
         known = self._whole.get(e)
         if known is None:
-            known = self._whole[e] = super().index(e)
+            # as `Fold.index` has it: a call less for each level
+            known = weighted_sum([(self.atom(a), c) for a, c in e.terms], e.constant)
+            self._whole[e] = known
         return known
 
 
