@@ -294,3 +294,21 @@ def test_loops_that_never_run_take_no_memory() -> None:
     c = np.ones((7, 2), np.float32)
     for g in (0, 1, 2, 2**40 + 3):
         np.testing.assert_array_equal(kernel(c, g), kernel.reference(c, g))
+
+
+@pytest.mark.parametrize("plan", ["", "i: Rows"])
+def test_temporaries_that_live_through_loops_in_order(plan: str) -> None:
+    """Rows in lanes, inside of these, had a new one in each iteration."""
+    text = """def f(uint8(N) D) -> (float(N, N) T) {
+      for t in N {
+        if t == 0 {
+          S(i, j) = 0.5 where i in 0:N, j in 0:N
+        }
+        T(t, i) +=! S(i, j) * 0.5
+        S(i, j) = D(i)
+      }
+    }"""
+    options = tcsym.Options(scheduler="isl", plan=plan)
+    kernel = tcsym.define(text, target="cpu:avx2", options=options).f
+    d = np.array([3, 5, 2], np.uint8)
+    np.testing.assert_allclose(kernel(d), kernel.reference(d))

@@ -124,6 +124,8 @@ def row_choice(
     """The loop of the chain to run in lanes with the cost of a point, or None and the reason."""
     body, reason = chain[-1].body, "the loop runs in order"
     best, least = None, access_cost(kernel, body, None, 1)
+    touched = {a.buffer for a in accesses(body)}
+    used = [b for b in kernel.buffers if b.name in touched]
     for k in reversed(range(len(chain))):
         loop = chain[k]
         if loop.order == "sequential" or loop.kind != "serial":
@@ -133,6 +135,10 @@ def row_choice(
             continue
         if any(loop.variable in x.lower.variables() | x.upper.variables() for x in chain[k + 1 :]):
             reason = "bounds move with the loop"
+            continue
+        inside = {x.variable for x in chain[k + 1 :]}
+        if any(loop.variable in b.private and not inside <= b.private for b in used):
+            reason = "a temporary lives through the loops inside"
             continue
         refusal = vector_refusal(kernel, body, loop.variable)
         if refusal:
