@@ -185,7 +185,9 @@ def _hull(b: Buffer, d: int, uses: Uses, ranges: _Ranges) -> Hull | None:
     base, extent = minimum(*lows), maximum(*highs) - minimum(*lows) + 1
     known, declared = extent.as_int(), b.shape[d].as_int()
     larger = known is None or (declared is not None and declared <= known)
-    if not dropped and larger and (known is None or not _moves_in_lanes(b, d, uses)):
+    # what is no register has masks where lanes are beyond its end
+    has_all = known is not None and known <= REGISTER_ELEMENTS and _moves_in_lanes(b, d, uses)
+    if not dropped and larger and not has_all:
         return Hull(ZERO, b.shape[d], False)
     return Hull(base, extent, dropped)
 
