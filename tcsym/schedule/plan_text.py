@@ -58,21 +58,29 @@ def _directives(nest: str, versions: tuple[Taken | Note, ...], known: Ranges) ->
     """A line for each directive, as a user may write them."""
     taken = [x for x in versions if isinstance(x, Taken) and isinstance(x.plan, Directives)]
     yield f"{nest}:", True
-    yield from (
-        (f"  # {x.plan}", True) for x in versions if isinstance(x, Taken) and x not in taken
-    )
+    for x in versions:
+        if isinstance(x, Taken) and x not in taken:
+            yield f"  # {_without_directives(x)}", True
     before, serves = "", True
     for x in taken:
         assert isinstance(x.plan, Directives)
         held = decided(x.when, known)
         here = serves and held != FALSE
         head = f"{before}if {_told(x.when)}:" if x.when != TRUE else "else:"
-        left = "; left to another kernel" if x.is_left_out else ""
         if len(taken) > 1:
             cost = f"; {x.cost}" if x.cost else ""
-            yield f"  {head}  # {x.plan.name}{left}{cost}", here
+            yield f"  {head}  # {x.plan.name}{cost}", here
         yield from ((f"    {line}", here) for line in x.plan.lines)
         before, serves = "else ", serves and held != TRUE
+
+
+def _without_directives(x: Taken) -> str:
+    when = "" if x.when == TRUE else f"if {_condition(x.when)}: "
+    return when + _left(x, str(x.plan))
+
+
+def _left(x: Taken, plan: str) -> str:
+    return f"left to another kernel: {plan}" if x.is_left_out else plan
 
 
 def _told(c: Condition) -> str:
@@ -130,8 +138,7 @@ def _versions(
 def _version(x: Taken, head: str, pad: str, known: Ranges, serves: bool) -> Iterator[Line]:
     notes = [n.text for n in x.inside if isinstance(n, Note)]
     plan = "; ".join(notes) if isinstance(x.plan, Rows) and notes else str(x.plan)
-    told = head + (f"left to another kernel: {plan}" if x.is_left_out else plan)
-    yield from _wrapped(told, pad, serves)
+    yield from _wrapped(head + _left(x, plan), pad, serves)
     if x.cost:
         cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
         yield from _wrapped(f"({cost})", pad + "  ", serves)

@@ -62,7 +62,7 @@ def test_results_and_refusals_are_those_of_the_interpreter(
         {"float": "f4", "half": "f2", "int32": "i4"}[kind],
     )
     kernel = tcsym.define(text, target=target, options=Options(plan="GroupedRows")).f
-    assert "inspector/executor" in kernel.explain("plan")
+    assert "left to another kernel: inspector/executor" in kernel.explain("plan")
     for sizes in SIZES + EMPTY:
         n, e = sizes[:2]
         args = arguments(*sizes, dtype)
@@ -91,7 +91,7 @@ def test_rows_are_grouped_where_that_saves_more_than_it_takes() -> None:
         np.testing.assert_array_equal(kernel(*args), want)
         one, two = (kernel(*args, threads=k) for k in (1, 2))
         np.testing.assert_array_equal(one, two)
-    assert "inspector/executor" in kernel.explain("plan")
+    assert "left to another kernel: inspector/executor" in kernel.explain("plan")
 
 
 @pytest.mark.parametrize(
