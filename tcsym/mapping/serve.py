@@ -105,8 +105,8 @@ def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
 
 
 def _with_sums(kernel: Kernel, sums: Iterable[str], setting: Setting) -> Kernel:
-    """Nests that were put in front of one, which no plan names, mapped too."""
-    own = replace(setting, options=replace(setting.options, plan=""))
+    """Nests that were put in front of one, which no plan names or tells of, mapped too."""
+    own = replace(setting.recording(), options=replace(setting.options, plan=""))
     for x in sums:
         kernel = serve(kernel, x, own) or kernel
     return kernel

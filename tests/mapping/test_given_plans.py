@@ -26,6 +26,9 @@ TWO = """def f(float(M,K) A, float(K,N) B) -> (C, D) {
   C(m,n) +=! A(m,k) * B(k,n)
   D(n) max=! C(m,n)
 }"""
+PACKED = """def f(int8(N,K,H,W) X, int8(O,K,3,3) F) -> (Y) {
+  Y(n,o,h,w) +=! int32(X(n,k,h+i,w+j)) * int32(F(o,k,i,j))
+}"""
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 Y = np.arange(63, dtype=np.float32).reshape(7, 9)
 
@@ -40,7 +43,7 @@ def bare(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("source", [MATMUL, TWO])
+@pytest.mark.parametrize("source", [MATMUL, TWO, PACKED])
 @pytest.mark.parametrize("k", [range(1, 99), tcsym.Dim(multiple_of=8), 5])
 def test_what_prints_is_given_back(source: str, k: object) -> None:
     how = {"sizes": {"K": k}}
