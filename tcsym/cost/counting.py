@@ -34,7 +34,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -135,7 +134,7 @@ class Walk:
         match n:
             case TransposeBlock() if not self.machinery.has_masks:
                 return self._clipped(n, values)
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            case Store() | Update() | Verify() | TransposeBlock():
                 place = id(n), loop, tile
                 if place not in self.leaves:
                     self.leaves[place] = self.machinery.leaf(n, loop, tile)
@@ -153,7 +152,7 @@ class Walk:
         """A block, and more if some of its rows or columns are not there."""
         whole = self.closed(self.machinery.leaf(n, None, ()))
         ragged = self.writer.add(whole, self.weighed(self.machinery.clipped(n)))
-        condition = all_of((ge(n.rows, n.height), ge(n.columns, n.block)))
+        condition = all_of((ge(n.rows, n.block), ge(n.columns, n.block)))
         if not values.know(condition_variables(condition)):
             return whole
         return self.writer.choose(values.condition(condition), whole, ragged)

@@ -29,7 +29,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -44,7 +43,7 @@ from tcsym.target.machine import Machine
 from tcsym.trees import fold
 from tcsym.types import DType
 
-Statement = Store | Update | Verify | Prefetch | TransposeBlock
+Statement = Store | Update | Verify | TransposeBlock
 Variables = frozenset[str]
 
 PART_BYTES = 32
@@ -157,7 +156,7 @@ class Machinery(Struct, frozen=True):
         half of a masked store for each row that is loaded, and one for each that is stored."""
         if self.has_masks:
             return counts()
-        return counts(masked=n.height * (0.5 if self.buffers[n.target].padded else 1.5))
+        return counts(masked=n.block * (0.5 if self.buffers[n.target].padded else 1.5))
 
     def leaf(self, n: Statement, loop: str | None, tile: tuple[Copies, ...]) -> Leaf:
         """Of all copies. loop: the innermost around it that is no copies."""
@@ -189,8 +188,6 @@ class _Statement(Struct, frozen=True):
 
     def leaf(self, n: Statement) -> Leaf:
         match n:
-            case Prefetch():
-                return EMPTY
             case TransposeBlock():
                 return Leaf(self._transposed(n), counts())
             case Verify():
@@ -207,7 +204,7 @@ class _Statement(Struct, frozen=True):
         return Leaf(inside, sum(self.before, counts()), chain)
 
     def _transposed(self, n: TransposeBlock) -> Counts:
-        elements = n.height * n.block
+        elements = n.block * n.block
         source, target = self._bytes(n.source), self._bytes(n.target)
         parts = {"load": elements * source / PART_BYTES, "store": elements * target / PART_BYTES}
         return counts(trans=elements, **parts)

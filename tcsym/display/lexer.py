@@ -75,7 +75,7 @@ class LoopLexer(RegexLexer):  # type: ignore[misc]
             (r"\b(parallel|vector|unrolled)(?= \S+ (in|=) )", Keyword.Type),
             (
                 r"\b(kernel|program|serial|reduction|if|else|in|by|mask|where|read|write|allocate"
-                r"|prefetch|transpose|verify|barrier|input|output|inout|temporary|argument|for)\b",
+                r"|transpose|verify|barrier|input|output|inout|temporary|argument|for)\b",
                 Keyword,
             ),
             (words(sorted(NAMES), suffix=r"(?![A-Za-z0-9_])"), Keyword.Type),

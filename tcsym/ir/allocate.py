@@ -24,7 +24,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -100,7 +99,7 @@ def _bytes(kernel: Kernel, n: Node, used: Index, offsets: dict[str, Index]) -> t
             return _larger(_bytes(kernel, x, used, offsets) for x in sides)
         case Block(body):
             return _larger(_bytes(kernel, x, used, offsets) for x in body)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             return ZERO, ZERO
         case _:
             assert_never(n)

@@ -25,7 +25,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -90,7 +89,7 @@ class _Given(Struct, frozen=True):
                     yield from self.launched(x)
             case Allocate(_, body):
                 yield from self.launched(body)
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+            case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
                 pass
             case _:
                 assert_never(n)

@@ -15,8 +15,8 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Compare, Expr, Read
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, index
+from tcsym.frontend.program import Compare, Expr
+from tcsym.index.expr import FALSE, ONE, TRUE, Condition, Index, index
 from tcsym.index.straight_line import StraightLine
 from tcsym.ir.device import OnDevice
 from tcsym.sizes.context import Context
@@ -184,21 +184,13 @@ class Allocate(Struct, frozen=True):
     body: Node
 
 
-class Prefetch(Struct, frozen=True):
-    """The line of memory that a load will read. It may lie beyond the end: nothing is fetched."""
-
-    read: Read
-
-
 class TransposeBlock(Struct, frozen=True):
     """target[t.., c.., r] = source[s.., r.., c] for r < rows, c < columns.
 
     Elsewhere in the block a padded target gets zeros, any other stays as it is. The last subscript
     of each side moves and one more: the source's `source_row`, the target's `target_column`, both
     counted from the end. Dimensions inside of that count as one if the last subscript runs on into
-    them. `block` x `block` elements, done in registers; or `blocks` of them side by side along the
-    rows, each of which starts `block` rows after the one before, or early enough to be whole.
-    `streamed`: if not 0, whole blocks bypass the caches; their columns are lines of the target.
+    them. `block` x `block` elements, done in registers.
     """
 
     target: str
@@ -210,13 +202,6 @@ class TransposeBlock(Struct, frozen=True):
     block: int
     source_row: int = -2
     target_column: int = -2
-    blocks: int = 1
-    streamed: Index = ZERO
-
-    @property
-    def height(self) -> int:
-        """Rows that are moved, where there are as many."""
-        return self.block * self.blocks
 
     @property
     def spans(self) -> tuple[range, range]:
@@ -232,18 +217,7 @@ class TransposeBlock(Struct, frozen=True):
         return tuple(t), tuple(s)
 
 
-Node = (
-    Store
-    | Update
-    | Verify
-    | Loop
-    | Branch
-    | Block
-    | Allocate
-    | Prefetch
-    | TransposeBlock
-    | OnDevice
-)
+Node = Store | Update | Verify | Loop | Branch | Block | Allocate | TransposeBlock | OnDevice
 
 # ---- buffers and kernels
 

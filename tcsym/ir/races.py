@@ -49,7 +49,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -213,7 +212,7 @@ class _Found(Struct):
                 self.node(body, at)
             case Barrier() | CommitCopies() | WaitCopies():
                 self.syncs.append(_Sync(n, at))
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+            case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
                 self.touches += [x for x in _touches(n, at, self.shared) if x.buffer in self.shared]
             case _:
                 assert_never(n)

@@ -34,7 +34,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -146,7 +145,7 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
         case Block(body):
             for x in body:
                 yield from _launches(x, around)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             pass
         case _:
             assert_never(n)
@@ -196,7 +195,7 @@ def buffers_used(body: Node) -> frozenset[str]:
         match n:
             case Store() | Update():
                 used |= {n.buffer, *(r.tensor for r in loads(n.value))}
-            case Verify(v, _) | Prefetch(v):
+            case Verify(v, _):
                 used.update(r.tensor for r in loads(v))
             case TransposeBlock():
                 used |= {n.target, n.source}

@@ -27,7 +27,7 @@ from tcsym.frontend.program import (
     Unary,
 )
 from tcsym.frontend.program_text import INFIX
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, all_of, eq, mod, var
+from tcsym.index.expr import FALSE, ONE, TRUE, Condition, Index, all_of, eq, mod, var
 from tcsym.index.text import condition_text
 from tcsym.ir.device import (
     Barrier,
@@ -50,7 +50,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -63,7 +62,7 @@ from tcsym.ir.traverse import value_children
 from tcsym.sizes.context import context_condition
 from tcsym.trees import fold
 
-Statement = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
+Statement = Store | Update | Verify | TransposeBlock | OnDevice
 _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 
 
@@ -153,8 +152,6 @@ class LoopText(Struct, frozen=True):
                 return f"{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
             case Verify(value, name):
                 return f"verify {value_text(value)}{_tag(name)}"
-            case Prefetch(read):
-                return f"prefetch {value_text(read)}"
             case TransposeBlock():
                 return _transpose_text(n)
             case DeviceNode():
@@ -187,12 +184,9 @@ def loop_text(loop: Loop) -> str:
 
 def _transpose_text(n: TransposeBlock) -> str:
     target, source = moved_text(n)
-    shape = f"{n.block}" if n.blocks == 1 else f"{n.blocks}x{n.block}"
-    text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
+    text = f"transpose {n.block} {target} = {source} rows {n.rows} columns {n.columns}"
     if (n.source_row, n.target_column) != (-2, -2):
         text += f" along {n.source_row} of {n.source}, {n.target_column} of {n.target}"
-    if n.streamed != ZERO:
-        text += f"  streamed {n.streamed}"
     return text
 
 

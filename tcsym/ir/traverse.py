@@ -35,7 +35,6 @@ from tcsym.ir.loops import (
     HorizontalReduce,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -143,14 +142,10 @@ def _with_parts(
         case Allocate(b, body):
             inner = go(body)
             return n if inner is body else Allocate(b, inner)
-        case Prefetch():
-            read = value(n.read)
-            return n if read is n.read else Prefetch(read) if isinstance(read, Read) else block()
         case TransposeBlock():
             target, source = subs(n.target_subscripts), subs(n.source_subscripts)
             moved = replace(n, target_subscripts=target, source_subscripts=source)
-            rows, columns, streamed = ix(n.rows), ix(n.columns), ix(n.streamed)
-            return replace(moved, rows=rows, columns=columns, streamed=streamed)
+            return replace(moved, rows=ix(n.rows), columns=ix(n.columns))
         case DeviceNode():
             return n if ix is same_index else _with_device_parts(n, subs, ix)
         case _:
@@ -231,7 +226,7 @@ def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Lo
                 todo += [(a, loops)] if b is None else [(b, loops), (a, loops)]
             case Allocate(_, body):
                 todo.append((body, loops))
-            case Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+            case Verify() | TransposeBlock() | DeviceNode():
                 pass
             case _:
                 assert_never(n)

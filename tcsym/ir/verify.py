@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Compare, Const, IndexValue, Read
-from tcsym.index.expr import ZERO, Condition, Index, condition_variables
+from tcsym.index.expr import Condition, Index, condition_variables
 from tcsym.ir.bounds import extent, trip_bound
 from tcsym.ir.device import (
     BeginCopy,
@@ -43,7 +43,6 @@ from tcsym.ir.loops import (
     Loop,
     LoopKind,
     Node,
-    Prefetch,
     Shuffle,
     Space,
     Store,
@@ -57,7 +56,6 @@ from tcsym.ir.sections import sections, shared_by_sections
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import map_node, subvalues, value_children, walk
 from tcsym.sizes.context import Interval, Ranges, interval, ranges_of, simplified
-from tcsym.target.cpu import LINE_BYTES
 from tcsym.trees import preorder
 from tcsym.types import DType
 
@@ -76,7 +74,7 @@ ADMITTED: Mapping[TargetKind, Admitted] = {
     "cpu": Admitted(
         frozenset(("serial", "parallel", "vector", "unrolled")),
         frozenset(("argument", "register", "stack", "arena")),
-        (Prefetch, TransposeBlock),
+        (TransposeBlock,),
         (HorizontalReduce,),
     ),
     "device": Admitted(
@@ -294,8 +292,6 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
         case Allocate(names, body):
             _verify_allocation(n, scope)
             _verify_node(body, replace(scope, visible=scope.visible | set(names)), seen)
-        case Prefetch(read):
-            _verify_value(n, read, scope)
         case TransposeBlock():
             _verify_transposition(n, scope)
         case DeviceNode():
@@ -342,11 +338,8 @@ def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
     rows = range(-len(n.source_subscripts), -1)
     moved = n.target_column in columns and n.source_row in rows
     _require(moved, n, "a transposition along a dimension that is not there")
-    used = n.rows.variables() | n.columns.variables() | n.streamed.variables()
+    used = n.rows.variables() | n.columns.variables()
     _require(used <= scope.variables, n, "an unknown variable")
-    target = scope.buffers[n.target]
-    lines = n.height * target.dtype.bytes == LINE_BYTES and target.space == "argument"
-    _require(n.streamed == ZERO or lines, n, "a streamed block that is no lines of an argument")
 
 
 def _verify_device_node(n: OnDevice, scope: _Scope) -> None:

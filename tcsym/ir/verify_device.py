@@ -57,7 +57,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -198,7 +197,7 @@ class _Region(Struct, frozen=True):
                     self.shuffle(n, place)
             case DeviceNode():
                 self.device_node(n, place)
-            case Prefetch() | TransposeBlock():
+            case TransposeBlock():
                 self.require(False, n, "a device has no such thing")
             case _:
                 assert_never(n)

@@ -25,7 +25,6 @@ from tcsym.ir.loops import (
     HorizontalReduce,
     Loop,
     Node,
-    Prefetch,
     Space,
     Store,
     TransposeBlock,
@@ -160,17 +159,16 @@ def accessed(node: Node) -> Iterator[tuple[str, tuple[Index, ...], bool, tuple[L
             case TransposeBlock():
                 yield x.source, x.source_subscripts, False, around
                 yield x.target, x.target_subscripts, True, around
-            case Verify() | Loop() | Prefetch():
+            case Verify() | Loop():
                 for r in _reads(x):
                     yield r.tensor, r.subscripts, False, around  # type: ignore[misc]
 
 
-def _reads(x: Verify | Loop | Prefetch) -> tuple[Read, ...]:
+def _reads(x: Verify | Loop) -> tuple[Read, ...]:
     """Of what a loop looks up before it runs, or a check."""
     if isinstance(x, Loop) and x.value is None:
         return position_loads(x)
-    value = x.read if isinstance(x, Prefetch) else x.value
-    return () if value is None else loads(value)
+    return () if x.value is None else loads(x.value)
 
 
 def variables_of(subscripts: Iterable[object]) -> frozenset[str]:

@@ -27,7 +27,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -145,7 +144,7 @@ class _Host(Struct):
                 return Allocate(name, self.node(body))
             case Store() | Update() | Verify():
                 return self.single(n)
-            case Prefetch() | TransposeBlock() | DeviceNode():
+            case TransposeBlock() | DeviceNode():
                 raise AssertionError(f"not in a naive kernel: {n}")
             case _:
                 assert_never(n)

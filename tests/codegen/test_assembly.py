@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from tcsym.codegen import assembly, emit
 from tcsym.frontend.program import Binary, Call, Const, Read
-from tcsym.index.expr import ZERO, choose, floordiv, ge, var
-from tcsym.ir.loops import Buffer, Kernel, Loop, Store, TransposeBlock, Value
+from tcsym.index.expr import ZERO, floordiv, var
+from tcsym.ir.loops import Buffer, Kernel, Loop, Store, Value
 from tcsym.ir.traverse import map_node, substitute_value
-from tcsym.target.host import runs_here
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, elementwise, load, vector
@@ -137,33 +136,6 @@ def test_streamed_stores_bypass_the_cache_and_are_fenced(target: str) -> None:
     )
     text = listing(replace(streamed(width), body=plain), target)
     assert "vmovnt" not in text and "sfence" not in text
-
-
-@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
-def test_streamed_blocks_write_a_line_by_whole_registers(target: str) -> None:
-    """Each column once past the caches and once through them, and one fence at the end."""
-    width = resolve_target(target).machine.lanes(32)
-    x, o = Buffer("X", F32, (var("N"), var("M"))), Buffer("O", F32, (var("M"), var("N")))
-    at, rest = (ZERO, ZERO), (var("N"), var("M"))
-    flag = choose(ge(var("N"), 64), 1, 0)
-    move = TransposeBlock("O", at, "X", at, *rest, width, blocks=16 // width, streamed=flag)
-    k = Kernel("moved", ("N", "M"), ("X", "O"), (x, o), move)
-    text = listing(k, target)
-    register = "zmm" if width == 16 else "ymm"
-    assert len(re.findall(rf"vmovntps\s+%{register}", text)) == width * (16 // width)
-    assert text.count("sfence") == 1
-    assert "vmovnt" not in listing(replace(k, body=replace(move, streamed=ZERO)), target)
-    if not runs_here(resolve_target(target)):
-        return
-    run = load(k, target)
-    for n in (16, 64):
-        memory = np.zeros(width * n + 16, np.float32)
-        start = -memory.ctypes.data // 4 % 16
-        out = memory[start : start + width * n].reshape(width, n)
-        a = np.arange(n * width, dtype=np.float32).reshape(n, width)
-        assert run({"X": a, "O": out}, {"N": n, "M": width}) == 0
-        np.testing.assert_array_equal(out[:, :16], a.T[:, :16])
-        assert not out[:, 16:].any()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -74,7 +74,7 @@ class Run:
                 return sum(map(closed, both), counts(branch=1))
             case TransposeBlock() if not self.machinery.has_masks:
                 there = evaluate(n.rows, env), evaluate(n.columns, env)
-                is_whole = there[0] >= n.height and there[1] >= n.block
+                is_whole = there[0] >= n.block and there[1] >= n.block
                 whole = closed(self.machinery.leaf(n, None, ()))
                 return whole if is_whole else whole + self.machinery.clipped(n)
             case Loop() if n.kind in ("vector", "unrolled") and is_copied(n):

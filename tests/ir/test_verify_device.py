@@ -26,7 +26,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -209,7 +208,6 @@ BAD = {
     "a race, P": grid(threads(st("P", (floordiv(T, 2),), con(0.0)))),
     "rank of P": grid(threads(st("P", (T, T), con(0.0)))),
     "a parallel loop on a device": Loop("b", index(0), N, store(), "parallel"),
-    "a Prefetch on a device": grid(threads(Prefetch(rd("X", T)))),
     "a TransposeBlock on a device": grid(
         threads(TransposeBlock("P", (I, J), "X", (J, I), M, N, 8))
     ),

@@ -68,7 +68,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -145,8 +144,6 @@ class Machine:
             case Allocate(buffers, body):
                 first = [partial(self.allocate, buffer) for buffer in buffers]
                 return _in_order([*first, self.node(body)])
-            case Prefetch():
-                return lambda env: None
             case TransposeBlock():
                 return self._transpose(n)
             case DeviceNode():
@@ -222,7 +219,7 @@ class Machine:
 
         def transpose(env: Env) -> None:
             t, s = [x(env) for x in target], [x(env) for x in source]
-            for r in range(n.height):
+            for r in range(n.block):
                 for c in range(n.block):
                     inside = r < rows(env) and c < columns(env)
                     moved = replace(

@@ -219,9 +219,8 @@ class _Runtime:
         size: int,
         row: int,
         column: int,
-        blocks: int,
     ) -> None:
-        for r in range(size * blocks):
+        for r in range(size):
             for c in range(size):
                 inside = r < rows and c < columns
                 if inside or target.buffer.padded:

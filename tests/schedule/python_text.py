@@ -53,7 +53,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -223,13 +222,11 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
         case Allocate(names, body):
             made = [line for b in names for line in _allocated(b, k, pad)]
             return [*made, *_node(body, k, pad)]
-        case Prefetch():
-            return [f"{pad}pass"]
-        case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column, blocks):
+        case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column):
             a, b = ",".join(map(_index, ts)), ",".join(map(_index, ss))
             return [
                 f"{pad}_.transpose(memory[{t!r}],[{a}],memory[{s!r}],[{b}],"
-                f"{_index(rows)},{_index(columns)},{size},{row},{column},{blocks})"
+                f"{_index(rows)},{_index(columns)},{size},{row},{column})"
             ]
         case DeviceNode():
             return [pad + line for line in _device_node(n)]

@@ -40,19 +40,18 @@ def define_clipped(kernel: Kernel, whole: Module, machine: Machine) -> None:
 
 
 def transpose_clipped(context: Context, n: TransposeBlock) -> None:
-    """Blocks that end before their last row or column, by the function for them."""
+    """A block that ends before its last row or column, by the function for them."""
     source, target = context.buffers[n.source], context.buffers[n.target]
     name = f"{_CLIPPED}{target.dtype.bits}"
     with context.in_lanes(None):
         steps = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
-        for k in range(n.blocks):
-            to, at = n.element(k * n.block, 0)
-            places = address(context, target, to).pointer, address(context, source, at).pointer
-            counts = (*steps, n.rows - k * n.block, n.columns)
-            given = [as_val(number(context, x)).typed for x in counts]
-            context.module.declare("void", name, "ptr, ptr, i64, i64, i64, i64")
-            pointers = ", ".join(f"ptr {p}" for p in places)
-            context.function.do(f"call void @{name}({pointers}, {', '.join(given)})")
+        to, at = n.element(0, 0)
+        places = address(context, target, to).pointer, address(context, source, at).pointer
+        counts = (*steps, n.rows, n.columns)
+        given = [as_val(number(context, x)).typed for x in counts]
+        context.module.declare("void", name, "ptr, ptr, i64, i64, i64, i64")
+        pointers = ", ".join(f"ptr {p}" for p in places)
+        context.function.do(f"call void @{name}({pointers}, {', '.join(given)})")
     context.note_store(target.name)
 
 

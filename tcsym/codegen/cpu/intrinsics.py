@@ -16,20 +16,19 @@ from tcsym.codegen.cpu.transpose import (
 )
 from tcsym.codegen.scalar.branches import in_blocks
 from tcsym.codegen.scalar.by_element import by_element
-from tcsym.codegen.scalar.context import Bound, Context
+from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.expressions import value
 from tcsym.codegen.scalar.index_code import condition
-from tcsym.codegen.scalar.reads import place
 from tcsym.codegen.scalar.values import Val, constant, register_kind
-from tcsym.frontend.program import Call, Read
+from tcsym.frontend.program import Call
 from tcsym.ir.device import DeviceNode, OnDevice, not_on_a_cpu
-from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
+from tcsym.ir.loops import Shuffle, TransposeBlock, Update
 from tcsym.ir.packed import DOTS, PACK
 
 
 class VectorIntrinsics:
-    """Packed elements and their dot products, prefetches, blocks transposed in registers."""
+    """Packed elements and their dot products, blocks transposed in registers."""
 
     def value(self, context: Context, v: Call) -> Val | None:
         if v.function == PACK:
@@ -45,28 +44,14 @@ class VectorIntrinsics:
     def shuffle(self, context: Context, v: Shuffle) -> Val:
         raise not_on_a_cpu(v)
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
+    def perform(self, context: Context, n: TransposeBlock | OnDevice) -> None:
         match n:
-            case Prefetch(read):
-                _prefetch(context, read)
             case TransposeBlock():
                 _transpose(context, n)
             case DeviceNode():
                 raise not_on_a_cpu(n)
             case _:
                 assert_never(n)
-
-
-def _prefetch(context: Context, read: Read) -> None:
-    variable = context.lane_variable
-    with context.in_lanes(None):
-        if variable is None:
-            at = place(context, read, value)
-        else:
-            with context.bound(variable, Bound(None)):
-                at = place(context, read, value)
-    context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
-    context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")
 
 
 def _transpose(context: Context, n: TransposeBlock) -> None:

@@ -4,19 +4,12 @@
 from __future__ import annotations
 
 from tcsym.codegen.scalar.context import Context
-from tcsym.index.expr import ZERO
-from tcsym.ir.loops import Node, Store, TransposeBlock
+from tcsym.ir.loops import Node, Store
 from tcsym.ir.traverse import walk
 
 
 def end_streams(context: Context, node: Node) -> None:
     """Streamed stores of `node` become visible in order with all that this thread stores later."""
-    if any(map(_is_streamed, (n for n, _ in walk(node)))):
+    if any(isinstance(n, Store) and n.streamed for n, _ in walk(node)):
         context.module.declare("void", "llvm.x86.sse.sfence", "")
         context.function.do("call void @llvm.x86.sse.sfence()")
-
-
-def _is_streamed(n: Node) -> bool:
-    if isinstance(n, TransposeBlock):
-        return n.streamed != ZERO
-    return isinstance(n, Store) and n.streamed

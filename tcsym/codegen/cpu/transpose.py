@@ -11,7 +11,6 @@ last dimension is not contiguous, the block is moved by a loop over its elements
 from __future__ import annotations
 
 from functools import reduce
-from itertools import product
 
 from msgspec.structs import replace
 
@@ -40,56 +39,30 @@ def fits_registers(machine: Machine, n: TransposeBlock, source: Buffer, to: Buff
 
 
 def is_whole(n: TransposeBlock) -> Condition:
-    """No row and no column of the blocks is outside."""
+    """No row and no column of the block is outside."""
     return all_of([ge(n.rows, n.block), ge(n.columns, n.block)])
 
 
 def transpose_whole(context: Context, n: TransposeBlock) -> None:
-    """Whole blocks, without masks.
+    """A whole block, without masks.
 
     Rows are loaded in pieces of 128 bits, or eight elements, each into its place in a register:
-    half the shuffles of the exchange are then part of loads. Blocks side by side store a column
-    together, into one line, as far as half of the registers hold their columns.
+    half the shuffles of the exchange are then part of loads.
     """
     source, target, lane = context.buffers[n.source], context.buffers[n.target], var(_COLUMN)
-    starts = [minimum(k * n.block, n.rows - n.block) if k else ZERO for k in range(n.blocks)]
     piece = min(8, 128 // target.dtype.bits)
     across = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
-    together = max(1, context.machine.vector_registers // (2 * piece))
-    parts = [starts[k : k + together] for k in range(0, n.blocks, together)]
-    for first, part in product(range(0, n.block, piece), parts):
-        moved = []
+    for first in range(0, n.block, piece):
         with context.in_lanes(Lanes(_COLUMN, piece)):
-            for start in part:
-                at = _address(context, source, n.element(start, lane + first)[1])
-                rows = [_moved_by(context, at, across[0], r) for r in range(n.block)]
-                moved.append(_piece_columns(context, source, rows, piece))
+            at = _address(context, source, n.element(ZERO, lane + first)[1])
+            rows = [_moved_by(context, at, across[0], r) for r in range(n.block)]
+            columns = _piece_columns(context, source, rows, piece)
         with context.in_lanes(Lanes(_COLUMN, n.block)):
-            places = [_address(context, target, n.element(s + lane, 0)[0]) for s in part]
-            lines = [
-                (_moved_by(context, at, across[1], first + c), columns[c])
-                for c in range(piece)
-                for at, columns in zip(places, moved)
-            ]
-            _store_lines(context, n, lines)
+            at = _address(context, target, n.element(lane, 0)[0])
+            for c, column in enumerate(columns):
+                place = _moved_by(context, at, across[1], first + c)
+                store(context, place, target, column, None)
     context.note_store(target.name)
-
-
-def _store_lines(context: Context, n: TransposeBlock, lines: list[tuple[Address, Val]]) -> None:
-    """Parts of lines, past the caches if the block is streamed; decided at run time."""
-    target, streamed = context.buffers[n.target], number(context, n.streamed)
-    align = n.block * target.dtype.bytes
-
-    def write(streamed: bool) -> list[Val]:
-        for at, part in lines:
-            store(context, at, target, part, None, align if streamed else 0)
-        return []
-
-    if isinstance(streamed, int):
-        write(bool(streamed))
-    else:
-        is_streamed = context.code.compare("icmp ne", as_val(streamed), constant(0, "i64"))
-        choose_each(context, is_streamed, lambda: write(True), lambda: write(False))
 
 
 def _address(context: Context, buffer: Buffer, subscripts: Indices) -> Address:

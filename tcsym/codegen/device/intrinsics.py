@@ -28,7 +28,7 @@ from tcsym.ir.device import (
     OnDevice,
     WaitCopies,
 )
-from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
+from tcsym.ir.loops import Shuffle, TransposeBlock, Update
 
 
 class DeviceIntrinsics(Struct, frozen=True):
@@ -42,7 +42,7 @@ class DeviceIntrinsics(Struct, frozen=True):
     def term(self, context: Context, n: Update) -> Callable[[Val], Val] | None:
         return None
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
+    def perform(self, context: Context, n: TransposeBlock | OnDevice) -> None:
         match n:
             case Barrier():
                 self.instructions.barrier(context)
@@ -61,7 +61,7 @@ class DeviceIntrinsics(Struct, frozen=True):
                 self.instructions.load_matrices(context, n)
             case MatrixMultiply():
                 self.multiply(context, n)
-            case Prefetch() | TransposeBlock():
+            case TransposeBlock():
                 raise AssertionError(f"only a processor has this: {n}")  # as `verify` sees to
             case _:
                 assert_never(n)

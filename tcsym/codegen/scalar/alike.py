@@ -34,7 +34,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -176,10 +175,6 @@ class Alike(Parameters):
                 v, at = self.value(n.value), self.subscripts(n.buffer, n.subscripts)
                 name = self.buffer(n.buffer).name
                 return replace(n, buffer=name, subscripts=at, value=v, name="")
-            case Prefetch():
-                read = self.value(n.read)
-                assert isinstance(read, Read)
-                return Prefetch(read)
             case TransposeBlock():
                 return replace(
                     n,
@@ -189,7 +184,6 @@ class Alike(Parameters):
                     source_subscripts=self.subscripts(n.source, n.source_subscripts),
                     rows=self.apart(n.rows, "rows"),
                     columns=self.apart(n.columns, "columns"),
-                    streamed=self.apart(n.streamed, "streamed"),
                 )
             case Allocate(_, body):
                 return self.node(body)  # the function has them: `function`

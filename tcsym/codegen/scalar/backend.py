@@ -18,7 +18,6 @@ from tcsym.ir.loops import (
     Buffer,
     Kernel,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -87,7 +86,7 @@ class Intrinsics(Protocol):
     def shuffle(self, context: Context, v: Shuffle) -> Val:
         """The value of another thread of the warp."""
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
+    def perform(self, context: Context, n: TransposeBlock | OnDevice) -> None:
         """The statement."""
 
 

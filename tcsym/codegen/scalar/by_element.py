@@ -13,7 +13,7 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     row, column = var(f"{n.target} row"), var(f"{n.target} column")
     at, place = n.element(row, column)
     move: Node = Store(n.target, at, Read(n.source, place, source.dtype))
-    rows, columns = index(n.height), index(n.block)
+    rows = columns = index(n.block)
     if target.padded:
         inside = all_of([lt(row, n.rows), lt(column, n.columns)])
         zero = Const(0.0 if source.dtype.is_float else 0, source.dtype)

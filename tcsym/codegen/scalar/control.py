@@ -56,7 +56,6 @@ from tcsym.ir.loops import (
     Buffer,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -91,7 +90,7 @@ def statement(context: Context, n: Node) -> None:
             context.memory.block(context, body)
         case Allocate(names, body):
             _allocate(context, [context.buffers[name] for name in names], body)
-        case Prefetch() | TransposeBlock() | DeviceNode():
+        case TransposeBlock() | DeviceNode():
             context.backend.intrinsics.perform(context, n)
         case _:
             assert_never(n)

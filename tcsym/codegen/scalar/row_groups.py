@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import atom_variables
 from tcsym.index.expr import ZERO, Atom, Index, of_atom
-from tcsym.ir.loops import Buffer, Node, Prefetch, Store, Update
+from tcsym.ir.loops import Buffer, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
 
 LEAST_ROWS = 4  # pointers of fewer rows cost less than to add multiples of a stride to one
@@ -76,8 +76,6 @@ def _offsets(context: Context, body: Node) -> Iterator[tuple[str, Index]]:
     for n, _ in walk(body):
         if isinstance(n, Store | Update):
             reads = loads(n.value)
-        elif isinstance(n, Prefetch):
-            reads = loads(n.read)
         else:
             continue
         for r in reads:

@@ -26,14 +26,13 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
     Value,
     Verify,
 )
-from tcsym.ir.traverse import loads, subvalues, walk
+from tcsym.ir.traverse import subvalues, walk
 
 LEAST_STATEMENTS = 8  # vector statements in the code; fewer are not worth a function
 
@@ -138,10 +137,10 @@ def _statements(n: Node) -> int:
             return _statements(a) + (0 if b is None else _statements(b))
         case Allocate(_, body):
             return _statements(body)
-        case Store() | Update() | Verify() | Prefetch() | DeviceNode():
+        case Store() | Update() | Verify() | DeviceNode():
             return 1
         case TransposeBlock():
-            return 2 * n.height
+            return 2 * n.block
         case _:
             assert_never(n)
 
@@ -164,8 +163,6 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
                     return False
             case TransposeBlock():
                 names = [n.target, n.source]
-            case Prefetch():
-                names = [x.tensor for x in loads(n.read)]
             case _:
                 names = []
         for b in (buffers[name] for name in names):

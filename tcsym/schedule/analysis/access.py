@@ -17,7 +17,6 @@ from tcsym.ir.loops import (
     Buffer,
     Loop,
     Node,
-    Prefetch,
     Standing,
     Store,
     TransposeBlock,
@@ -63,8 +62,6 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield from value_accesses(x.value)
             case Loop() if x.value is not None:
                 yield from value_accesses(x.value)
-            case Prefetch():
-                yield from value_accesses(x.read)
             case Loop():
                 yield from (Access(r.tensor, r.subscripts, False) for r in position_loads(x))
             case TransposeBlock():

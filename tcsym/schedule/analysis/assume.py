@@ -19,7 +19,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -71,7 +70,7 @@ def _assumed(n: Node, ranges: Ranges) -> Node:
             return Branch(condition, _assumed(a, ranges), orelse)
         case Allocate(b, body):
             return Allocate(b, _assumed(body, ranges))
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             return map_node(n, None, _value(ranges), lambda i: simplified(i, ranges))
         case _:
             assert_never(n)

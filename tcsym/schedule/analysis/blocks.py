@@ -20,7 +20,6 @@ from tcsym.ir.loops import (
     Branch,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -107,7 +106,7 @@ def buffers_in(node: Node) -> AbstractSet[str]:
             return buffers_in(node.body)
         case Branch(_, a, b):
             return buffers_in(a) if b is None else buffers_in(a) | buffers_in(b)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             return _buffers_read((node,))
         case _:
             assert_never(node)

@@ -36,7 +36,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -125,9 +124,7 @@ class Costs(Struct, frozen=True):
             case Allocate(_, body):
                 return self._node(body, known, loop, tile)
             case TransposeBlock():
-                return index(TRANSPOSED * n.height * n.block)
-            case Prefetch():
-                return index(PLAIN)
+                return index(TRANSPOSED * n.block * n.block)
             case DeviceNode():
                 raise not_on_a_cpu(n)
 

@@ -18,7 +18,6 @@ from tcsym.ir.loops import (
     Branch,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -88,7 +87,7 @@ def _with_child(n: Node, old: Node, new: Node) -> Node:
             return Branch(c, new, b) if a is old else Branch(c, a, new)
         case Allocate(name, _):
             return Allocate(name, new)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             raise AssertionError(n)
         case _:
             assert_never(n)

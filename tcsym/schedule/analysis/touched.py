@@ -16,7 +16,6 @@ from tcsym.ir.loops import (
     Branch,
     Loop,
     Node,
-    Prefetch,
     Store,
     TransposeBlock,
     Update,
@@ -25,7 +24,7 @@ from tcsym.ir.loops import (
 from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.blocks import read_first, touches, users, with_parts
 
-Leaf = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
+Leaf = Store | Update | Verify | TransposeBlock | OnDevice
 
 
 def uses_in(node: Node, buffer: str) -> Iterator[tuple[Access, tuple[Loop, ...]]]:
@@ -53,7 +52,7 @@ def nodes_with(node: Node, buffer: str) -> Iterator[tuple[Branch | Leaf, tuple[L
                     todo += [(x, loops) for x in (b, a) if x is not None]
             case Allocate(_, body):
                 todo.append((body, loops))
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+            case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
                 if touches(n, buffer):
                     yield n, loops
             case _:
@@ -74,7 +73,7 @@ def rewrite_uses(node: Node, buffer: str, change: Callable[[Leaf], Node]) -> Nod
         case Branch(c, a, b):
             then, orelse = rewrite_uses(a, buffer, change), b and rewrite_uses(b, buffer, change)
             return node if then is a and orelse is b else Branch(c, then, orelse)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
+        case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             return change(node) if touches(node, buffer) else node
         case _:
             assert_never(node)

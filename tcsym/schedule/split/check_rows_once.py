@@ -15,7 +15,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Store,
     Update,
     Value,
@@ -57,7 +56,7 @@ def _is_straight(body: Node) -> bool:
             case Branch(_, then, orelse):
                 if orelse is not None or any(isinstance(y, Store | Update) for y, _ in walk(then)):
                     return False
-            case Block() | Prefetch():
+            case Block():
                 pass
             case _:
                 return False

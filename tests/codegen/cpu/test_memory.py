@@ -15,7 +15,7 @@ from tcsym.codegen import emit
 from tcsym.codegen.cpu.clipped_blocks import FEW, GATHERED
 from tcsym.codegen.object_code import assembly
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
-from tcsym.index.expr import Index, ceildiv, floordiv, ge, lt, maximum, minimum, mod, var
+from tcsym.index.expr import Index, ceildiv, floordiv, ge, lt, minimum, mod, var
 from tcsym.ir.loops import (
     Allocate,
     Buffer,
@@ -410,36 +410,15 @@ def test_transposition(padded: bool, dtype: DType, target: str) -> None:
             assert not out[m:].any() and not out[:, n:].any()
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, *NARROW], ids=str)
-def test_blocks_side_by_side(dtype: DType, target: str) -> None:
-    """The later blocks start early enough to be whole; fewer rows than a block move by elements."""
-    width = min(16, 256 // dtype.bits)
-    n_blocks = 64 // (width * dtype.bytes)
-    height = width * n_blocks
-    x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
-    r = minimum(var("r") * height, maximum(0, N - width))
-    c = minimum(var("c") * width, maximum(0, M - width))
-    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=n_blocks)
-    columns = Loop("c", const(0), ceildiv(M, width), move)
-    body = Loop("r", const(0), ceildiv(N, height), columns)
-    kernel = load(Kernel("beside", ("N", "M"), ("X", "O"), (x, o), body), target)
-    for n in (*range(1, height + 2), 3 * width, 5 * width - 1):
-        for m in (1, width, 2 * width + 1):
-            a, out = guarded(values(dtype, n, m)), guarded(np.zeros((m, n), dtype.numpy))
-            assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
-            np.testing.assert_array_equal(out, a.T)
-
-
 @pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
 def test_a_whole_transposition_shuffles_half_as_often_and_spills_nothing(dtype: DType) -> None:
     """Rows are loaded in halves into their places: no instruction swaps halves of registers."""
     width = 256 // dtype.bits
     x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
-    r, c = var("r") * (2 * width), var("c") * width
-    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=2)
+    r, c = var("r") * width, var("c") * width
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width)
     columns = Loop("c", const(0), floordiv(M, width), move)
-    body = Loop("r", const(0), floordiv(N, 2 * width), columns)
+    body = Loop("r", const(0), floordiv(N, width), columns)
     loop = Kernel("beside", ("N", "M"), ("X", "O"), (x, o), body)
     target = resolve_target("cpu:avx2")
     lines = assembly(emit(loop, target, 1).ir_text, target).splitlines()
@@ -454,17 +433,16 @@ def test_whole_blocks_of_short_elements_are_loads_unpacks_and_stores(
 ) -> None:
     """Of 16 elements a side, for each round one unpack a register; no element moves by itself."""
     x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
-    n_blocks = 4 // dtype.bytes
-    move = TransposeBlock("O", (J, I), "X", (I, J), N - I, M - J, 16, blocks=n_blocks)
-    whole = replace(move, rows=const(16 * n_blocks), columns=const(16))
+    move = TransposeBlock("O", (J, I), "X", (I, J), N - I, M - J, 16)
+    whole = replace(move, rows=const(16), columns=const(16))
     k = Kernel("whole", ("N", "M", "i", "j"), ("X", "O"), (x, o), whole)
     resolved = resolve_target(target)
     text = assembly(emit(k, resolved, 1).ir_text, resolved)
     vectors = re.findall(r"^\s+(v[a-z]+)[^%]*.*%[xy]mm", text, re.MULTILINE)
     stores = re.findall(r"^\s+vmov[a-z0-9]+\s+%[xy]mm\d+, [^%]*\(", text, re.MULTILINE)
     unpacks = [v for v in vectors if v.startswith("vpunpck")]
-    assert len(unpacks) == n_blocks * (64 if dtype.bytes == 1 else 48)
-    assert len(stores) == 16 * n_blocks
+    assert len(unpacks) == (64 if dtype.bytes == 1 else 48)
+    assert len(stores) == 16
     others = {v for v in vectors if not v.startswith(("vpunpck", "vmov"))}
     assert others <= {"vinserti", "vinsertf"} and not re.search(r"mm\d+.*\(%rsp|\(%rsp.*mm", text)
     assert not re.search(r"vp(extr|insr)[bw]", text)

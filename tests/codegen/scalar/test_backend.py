@@ -34,7 +34,6 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Shuffle,
     Store,
     TransposeBlock,
@@ -106,7 +105,7 @@ class OneLane:
     def shuffle(self, context: Context, v: Shuffle) -> Val:
         raise not_on_a_cpu(v)
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
+    def perform(self, context: Context, n: TransposeBlock | OnDevice) -> None:
         if isinstance(n, TransposeBlock):
             buffers = context.buffers[n.source], context.buffers[n.target]
             statement(context, by_element(n, *buffers))
@@ -128,7 +127,6 @@ def rows() -> Kernel:
         Store("S", (), Const(0.0, F64)),
         Loop("k1", const(0), k, Store("E", (k1,), Call("exp", (read,), F32))),
         Loop("k2", const(0), k, Update("S", (), "add", Cast(Read("E", (k2,), F32), F64))),
-        Prefetch(Read("X", (i + 1, const(0)), F32)),
         Loop(
             "k3",
             const(0),
