@@ -80,7 +80,8 @@ def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mappin
     ]
     seen = {counts[0].tobytes()}
     for v, told in versions_text(found[0].mapped.kernel, machine, sizes).items():
-        lines += [f"{'':9}  with {v} = {k}: {text}" for k, text in enumerate(told)]
+        names = _names(found[0].mapped, v)
+        lines += [f"{'':9}  with {v} = {k}, {x}: {y}" for k, (x, y) in enumerate(zip(names, told))]
     for x, c in sorted(zip(found[1:], counts[1:]), key=lambda y: float(y[1] @ prices)):
         if c.tobytes() not in seen:  # else the same runs at these sizes
             seen.add(c.tobytes())
@@ -103,12 +104,10 @@ def told_by_cost(mapped: Mapped, machine: Machine, sizes: Mapping[str, int]) -> 
     told = versions_text(mapped.kernel, machine, sizes)
 
     def of_nest(x: Choice | Note) -> Choice | Note:
-        versions = x.versions if isinstance(x, Choice) else ()
-        taken = [v for v in versions if isinstance(v, Taken)]
-        asked = condition_variables(taken[0].when) if taken else frozenset[str]()
-        texts = next((t for v, t in told.items() if v in asked), ())
+        texts = next((t for v, t in told.items() if _taken_by(x, v)), ())
         if not isinstance(x, Choice) or not texts:
             return x
+        taken = [v for v in x.versions if isinstance(v, Taken)]
         priced = (replace(v, cost=t) for v, t in zip(taken, texts, strict=True))
         return replace(x, versions=tuple(priced))
 
@@ -128,6 +127,18 @@ def versions_text(
         told = (f"{_time(x)}: {_terms(row * prices, '')}" for x, row in zip(costs, rows))
         found[c.variable] = tuple(told)
     return found
+
+
+def _taken_by(x: Choice | Note, variable: str) -> list[Taken]:
+    """The nest's versions, if that variable chooses among them."""
+    taken = [v for v in x.versions if isinstance(v, Taken)] if isinstance(x, Choice) else []
+    return taken if taken and variable in condition_variables(taken[0].when) else []
+
+
+def _names(mapped: Mapped, variable: str) -> list[str]:
+    """Those of the plans that it chooses among."""
+    found = next(filter(None, (_taken_by(x, variable) for x in mapped.choices)))
+    return [x.plan.name for x in found]
 
 
 def _time(nanoseconds: float) -> str:

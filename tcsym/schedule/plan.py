@@ -17,22 +17,14 @@ from msgspec.structs import replace
 from tcsym.index.expr import TRUE, Condition, Index
 from tcsym.schedule.order_plans import RangePlan, RowOrderPlan, ScatterPlan, SumsBesideRows, Waves
 
-
-def _vectors(n: int) -> str:
-    return f"{n} vector" if n == 1 else f"{n} vectors"
-
-
 # ---- leaves: whatever needs no register tile of rows and columns
 
 
 class Rows(Struct, frozen=True):
-    """Every innermost loop in vectors along the loop that memory favours. vectors: most in flight;
-    None: as the options say."""
-
-    vectors: int | None = None
+    """Every innermost loop in vectors along the loop that memory favours."""
 
     def __str__(self) -> str:
-        return "vectors" if self.vectors is None else f"{_vectors(self.vectors)} at a time"
+        return "vectors"
 
 
 class Terms(Struct, frozen=True):
@@ -43,14 +35,12 @@ class Terms(Struct, frozen=True):
 
 
 class Strips(Struct, frozen=True):
-    """Strips of `columns` in lanes, so many `vectors` wide, sums along rows inside."""
+    """Strips of `columns` in lanes, sums along rows inside."""
 
     columns: str
-    vectors: int | None = None
 
     def __str__(self) -> str:
-        wide = "" if self.vectors is None else f", {_vectors(self.vectors)} wide"
-        return f"strips of columns {self.columns}{wide}"
+        return f"strips of columns {self.columns}"
 
 
 class InnerLeaves(Struct, frozen=True):
@@ -118,9 +108,8 @@ class Version(Struct, Generic[P_co], frozen=True):
       `before`   the copy gets the plan: `if when { copy } { nest }`
       `after`    the copy gets the plan: `if !when { nest } { copy }`
     is_seldom: few calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
-    note: what to tell of it, in terms of the nest. keeps_rest: the nest gets other plans, too, even
-    if the condition always holds. needs: what the plan cannot do without; the rest of `when` says
-    where it pays. None: all of `when`.
+    note: what to tell of it, in terms of the nest. needs: what the plan cannot do without; the rest
+    of `when` says where it pays. None: all of `when`.
     """
 
     when: Condition
@@ -128,7 +117,6 @@ class Version(Struct, Generic[P_co], frozen=True):
     side: Side = "instead"
     is_seldom: bool = False
     note: str = ""
-    keeps_rest: bool = False
     needs: Condition | None = None
 
 

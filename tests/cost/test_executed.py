@@ -126,7 +126,7 @@ def compare(program: Program, target: str, rng: random.Random, *, all_kinds: boo
         expected = run(kernel, sizes)
         assert abs(row @ prices / (expected @ prices) - 1) < NEAR, sizes
         if all_kinds:
-            np.testing.assert_allclose(row, expected, rtol=0.03, err_msg=str(sizes))
+            np.testing.assert_allclose(row, expected, rtol=0.04, err_msg=str(sizes))
     return len(cases)
 
 

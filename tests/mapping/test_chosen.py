@@ -192,6 +192,6 @@ def test_explain_tells_what_decides() -> None:
     assert len(costs) > 1 and all(" us: " in x for x in costs)
     assert not any(" us: " in x for x in f.explain("plan", N=1000).splitlines())
     told = f.explain("costs", **sizes)
-    assert "chosen by cost" in told and "with plan.1 = 1: " in told
+    assert "chosen by cost" in told and "with plan.1 = 1, " in told
     few, many = (f.explain("plan", N=1000, D=d) for d in (10, 1000))
     assert few.idle != many.idle and few.idle and many.idle  # the lines of the other version

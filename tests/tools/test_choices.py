@@ -109,17 +109,9 @@ def test_each_alternative_forces_another_plan() -> None:
     found = alternatives_of(analyse(SUMS)["f"], "cpu:avx2")
     plans = {x.option: plans_at(x.mapped, {"N": 400, "M": 37}) for x in found}
     assert plans["m.Strips"] == ["strips of columns m"] and plans["m.Rows"] == ["vectors"]
-    (few,), (columns,) = plans["m.few columns"], plans["m.columns"]
-    assert few.startswith("split m tile reg:2 ") and columns.startswith("split m tile reg:8 ")
+    (parts,), (columns,) = plans["m.parts of columns"], plans["m.columns, 4 vectors"]
+    assert parts.startswith("split n part ") and columns.startswith("split m tile reg:4 ")
     assert not any(x.mapped.warnings for x in found)
-
-
-def test_a_version_of_some_sizes_is_told_at_these() -> None:
-    found = {x.option: x.mapped for x in alternatives_of(analyse(SUMS)["f"], "cpu:avx2")}
-    several, columns = found["m.columns of several rows"], found["m.columns"]
-    few, many = {"N": 400, "M": 37}, {"N": 400, "M": 100_000}
-    assert plans_at(several, few) != plans_at(columns, few)
-    assert plans_at(several, many) == plans_at(columns, many) == plans_at(columns, few)
 
 
 def test_what_the_cost_chooses_is_what_runs() -> None:
@@ -135,7 +127,7 @@ def test_what_the_cost_chooses_is_what_runs() -> None:
     assert len(taken) > 1
     many = {"N": 1, "M": 1000}
     assert [plans_at(default.mapped, many)] == [
-        plans_at(x.mapped, many) for x in others if x.option == "m.columns"
+        plans_at(x.mapped, many) for x in others if x.option == "m.columns, 8 vectors"
     ]
 
 

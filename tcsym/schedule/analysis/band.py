@@ -56,13 +56,12 @@ class Roles(Struct, frozen=True):
     """columns: the loop that runs in vectors. rows: the loop unrolled over, if any.
 
     `streamed`: reads that move with the columns and the reduction but not with the rows, so that
-    every row uses them again: worth packing. `accumulators`: elements reduced into at one point.
+    every row uses them again: worth packing.
     """
 
     columns: str
     rows: str | None
     streamed: tuple[Read, ...]
-    accumulators: int
 
 
 def band_of(top: Loop) -> Band:
@@ -167,8 +166,7 @@ def roles_of(band: Band, columns: str, rows: str) -> Roles | None:
     updates = reductions(band.body)
     terms = [(x, around) for x, around in updates if factors(x)]
     streamed = _streamed(terms, columns, rows) if terms and rows != columns else ()
-    targets = {(x.buffer, x.subscripts) for x, _ in updates}
-    return Roles(columns, rows, streamed, len(targets)) if streamed else None
+    return Roles(columns, rows, streamed) if streamed else None
 
 
 def _streamed(

@@ -15,50 +15,28 @@ from tcsym.schedule.chosen import Choice, Note
 from tcsym.target.machine import Machine
 
 
-class Tiling(Struct, frozen=True):
-    """What a plan says of its tiles. rows, vectors: of a register tile, and strip_vectors: in
-    flight in strips of columns (0: the target's). unroll: steps of a sum in one iteration. packs:
-    operands are copied into panels. row_vectors: in flight along rows.
-    """
-
-    rows: int = 0
-    vectors: int = 0
-    unroll: int = 4
-    packs: bool = True
-    row_vectors: int = 4
-    strip_vectors: int = 0
-
-
 class Setting(Struct, frozen=True):
     """`names`, `record` and `unmet` grow while a kernel is mapped.
 
     record: choices and notes, in the order in which they were made.
-    leaves_out: sizes that few calls have may be left to another kernel.
     whole: versions that few sizes need are there, and not left out. tells_all: choices say all
         that is proposed, also what is never reached. unmet: what options ask for in vain.
-    tiling: that of the plan which is applied. lasting: buffers that others use, outside of the
-        part of a kernel that is seen.
+    lasting: buffers that others use, outside of the part of a kernel that is seen.
     """
 
     machine: Machine
     options: Options
     names: Names
     record: list[Choice | Note]
-    leaves_out: bool = True
     whole: bool = False
     tells_all: bool = False
     unmet: list[str] = field(default_factory=list)
-    tiling: Tiling = Tiling()
     lasting: frozenset[str] = frozenset()
 
     def of_nest(self, loop: str) -> Setting:
         """That of the nest of that outermost loop; what grows is shared."""
         asked = plan_asked(loop, self.options)
         return replace(self, options=self.options.replace(plan=asked)) if asked else self
-
-    def with_tiling(self, **changes: int) -> Setting:
-        """With other tiles."""
-        return replace(self, tiling=replace(self.tiling, **changes))
 
     def note(self, nest: str, text: str) -> None:
         self.record.append(Note(nest, text))
@@ -76,15 +54,3 @@ class Setting(Struct, frozen=True):
         """The machine, without vectors if options say so."""
         scalar = replace(self.machine, vector_bits=0, dots=())
         return self.machine if self.options.vectorize else scalar
-
-    @property
-    def rows(self) -> int:
-        return self.tiling.rows or self.machine.tile.rows
-
-    @property
-    def strip_vectors(self) -> int:
-        return self.tiling.strip_vectors or self.machine.strip_vectors
-
-    @property
-    def vectors(self) -> int:
-        return self.tiling.vectors or self.machine.tile.vectors

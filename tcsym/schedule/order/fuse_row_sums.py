@@ -77,7 +77,7 @@ def _fused(kernel: Kernel, rows: Loop, columns: Loop, setting: Setting) -> Kerne
     rest = find_loop(made.body, columns.variable)
     both = block(part_of(rows, var(parts.variable), ROWS), parts.body)
     fused = replace(parts, body=both, order="sequential", independent=True)
-    strip = setting.lanes(made, columns) * setting.strip_vectors
+    strip = setting.lanes(made, columns) * setting.machine.strip_vectors
     far = ge(shared, FAR_CACHES * setting.machine.level("l2").bytes)
     many = ge(extent(rows), LEAST_PARTS * ROWS), ge(extent(columns), LEAST_STRIPS * strip)
     when = all_of((far, *many))

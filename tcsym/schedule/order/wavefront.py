@@ -168,7 +168,7 @@ class _Waves(Struct):
             return n
         worth = ceildiv(TILE_WORK * least * len(p.sections), maximum(1, total))
         each = [m.steps.each for m in p.members if m.steps is not None]
-        rows = ceildiv(TILE_ROWS * self.setting.rows, maximum(1, *each))
+        rows = ceildiv(TILE_ROWS * self.setting.machine.tile.rows, maximum(1, *each))
         return maximum(1, worth, rows, ceildiv(n, MOST_TILES * depth))
 
     def copy(self, p: _Pipeline) -> _Pipeline:

@@ -33,7 +33,6 @@ from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.band import band_of, factors, reductions
 from tcsym.schedule.analysis.loops import find_loop, loops_around, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.stage.copy_operand import depend_on_sizes
 from tcsym.types import DType
 
 
@@ -79,7 +78,7 @@ def _in_nest(kernel: Kernel, nest: str, names: Names) -> Kernel:
 
 def _found(kernel: Kernel, top: Loop) -> Iterable[_Found]:
     band = band_of(top)
-    if not band.loops or not depend_on_sizes(kernel, loops_in(top)):
+    if not band.loops or not _depend_on_sizes(kernel, loops_in(top)):
         return
     if any(isinstance(x, Branch) for x, _ in walk(top)):
         return
@@ -142,3 +141,9 @@ def _kept_inside(subscript: Index | Expr, extent: Index) -> Expr:
     least: Expr = IndexValue(subscript, kind) if isinstance(subscript, Index) else subscript
     least = Binary("max", least, Const(0, kind), kind)
     return Binary("min", least, IndexValue(extent - 1, kind), kind)
+
+
+def _depend_on_sizes(kernel: Kernel, loops: Iterable[Loop]) -> bool:
+    """No bound of the loops moves with another loop."""
+    used = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in loops))
+    return used <= frozenset(kernel.sizes)

@@ -32,7 +32,6 @@ class Tiled(Struct, frozen=True):
 
     kernel: Kernel
     top: str
-    column_tile: str
     row_tile: str | None
 
 
@@ -75,7 +74,7 @@ def tile_registers(
     body = replace_loop(kernel.body, top.variable, lambda _: node)
     tiles = {columns: (tile,), **({rows: (row_tile,)} if rows and row_tile else {})}
     kernel = replace_private(replace(kernel, body=body), tiles)
-    return Tiled(kernel, order[0], tile, row_tile)
+    return Tiled(kernel, order[0], row_tile)
 
 
 def can_tile(band: Band, columns: str, rows: str | None, outer: tuple[str, ...]) -> bool:

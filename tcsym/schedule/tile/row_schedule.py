@@ -38,6 +38,7 @@ from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
 from tcsym.schedule.version.versioning import duplicate
 
 ACCUMULATORS = 8
+ROW_VECTORS = 4  # in flight along a row
 MOST_PERIOD = 7
 TOO_SHORT = 2
 
@@ -61,7 +62,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
         return kernel, f"scalar: {reason}"
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
-    unroll = _unroll(body, best, setting.tiling.row_vectors)
+    unroll = _unroll(body, best, ROW_VECTORS)
     if unroll > 1:
         unroll = _whole_periods(body, best, lanes, unroll)
     masked, again = (

@@ -122,7 +122,7 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
     """Whole strips without masks, and the ragged rest in masked vectors or elements."""
     band = band_of(find_loop(kernel.body, nest))
     lanes, names = setting.lanes(kernel, band.body), setting.names
-    shape = TileShape(1, _vectors(band, setting.strip_vectors), lanes)
+    shape = TileShape(1, _vectors(band, setting.machine.strip_vectors), lanes)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
     return schedule_vectors(kernel, rest[1], setting) if rest else kernel

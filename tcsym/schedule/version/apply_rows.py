@@ -29,25 +29,15 @@ def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     match plan:
-        case Rows(vectors):
-            return schedule_rows(kernel, nest, _unrolled(setting, vectors))
+        case Rows():
+            return schedule_rows(kernel, nest, setting)
         case Terms():
             return kernel
-        case Strips(columns, vectors):
-            return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
+        case Strips(columns):
+            return schedule_strips(kernel, nest, columns, setting)
         case InnerLeaves():
             for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
                 kernel = schedule_leaf(kernel, x.variable, setting)
             return kernel
         case _:
             assert_never(plan)
-
-
-def _unrolled(setting: Setting, vectors: int | None) -> Setting:
-    """With so many vectors of a row in flight; None: as usual."""
-    return setting if vectors is None else setting.with_tiling(row_vectors=vectors)
-
-
-def _wide(setting: Setting, vectors: int | None) -> Setting:
-    """With strips of so many vectors; None: as usual."""
-    return setting if vectors is None else setting.with_tiling(strip_vectors=vectors)

@@ -111,7 +111,7 @@ class _Rest(Struct, Generic[P]):
         if self.wanted:
             options = replace(self.setting.options, plan="")
             self.wanted, self.setting = "", replace(self.setting, options=options)
-            return self._taken(replace(x, when=needs, is_seldom=False, keeps_rest=False))
+            return self._taken(replace(x, when=needs, is_seldom=False))
         return self._taken(x)
 
     def _listed(self, x: Version[P]) -> str:
@@ -131,7 +131,7 @@ class _Rest(Struct, Generic[P]):
             self.kernel = replace(self.kernel, left_out=any_of((self.kernel.left_out, when)))
             self.taken.append(Taken(when, renamed(x.plan, self.loops), is_left_out=True))
             return False
-        is_alone = when == TRUE and not x.keeps_rest
+        is_alone = when == TRUE
         inside = self.setting.recording()
         if x.note:
             inside.note(self.nest, x.note)

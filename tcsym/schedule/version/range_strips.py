@@ -41,7 +41,7 @@ def range_strips(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Versio
 
 
 def _height(setting: Setting) -> int:
-    rows = setting.rows
+    rows = setting.machine.tile.rows
     return rows * (-(-STRIP_ROWS // rows))
 
 
