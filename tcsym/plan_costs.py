@@ -15,6 +15,7 @@ from tcsym.cost.terms import TERMS, Counts, prices_of
 from tcsym.index.expr import condition_variables
 from tcsym.ir.loops import THREADS, Kernel
 from tcsym.ir.text import kernel_text
+from tcsym.mapping.plan import Directives
 from tcsym.mapping.text import with_nest
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken
@@ -138,7 +139,7 @@ def _taken_by(x: Choice | Note, variable: str) -> list[Taken]:
 def _names(mapped: Mapped, variable: str) -> list[str]:
     """Those of the plans that it chooses among."""
     found = next(filter(None, (_taken_by(x, variable) for x in mapped.choices)))
-    return [x.plan.name for x in found]
+    return [x.plan.name for x in found if isinstance(x.plan, Directives)]
 
 
 def _time(nanoseconds: float) -> str:

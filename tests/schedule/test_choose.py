@@ -30,6 +30,12 @@ def setting(whole: bool = False) -> Setting:
     return Setting(AVX2, Options(), Names.of(KERNEL), [], whole=whole)
 
 
+class Marked(Strips, frozen=True):
+    """With a number to know it by."""
+
+    number: int
+
+
 def proposal(*versions: Version[Strips] | Refusal) -> Proposal[Strips]:
     return lambda kernel, nest, setting: versions
 
@@ -39,19 +45,20 @@ def last(n: int) -> Proposal[Strips]:
 
     def propose(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Strips]]:
         _, columns, _ = loops_in(find_loop(kernel.body, nest))
-        yield always(Strips(columns.variable, n))
+        yield always(Marked(columns.variable, n))
 
     return propose
 
 
 def strips(when: Condition, n: int, **how: Any) -> Version[Strips]:
-    return Version(when, Strips("j", n), **how)
+    return Version(when, Marked("j", n), **how)
 
 
 def mark(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The plan's number is where it was applied: in the loop over its columns, inside the nest."""
+    assert isinstance(plan, Marked)
     assert plan.columns in {x.variable for x in loops_in(find_loop(kernel.body, nest))}
-    body = replace_loop(kernel.body, plan.columns, lambda x: replace(x, unroll=plan.vectors or 1))
+    body = replace_loop(kernel.body, plan.columns, lambda x: replace(x, unroll=plan.number))
     return replace(kernel, body=body)
 
 
@@ -84,13 +91,13 @@ def test_versions_are_tested_in_the_order_of_proposals() -> None:
     [("instead", ("i", "i.1"), MANY), ("before", ("i.1", "i"), MANY)],
 )
 def test_whose_the_names_are(side: Any, names: tuple[str, str], condition: Condition) -> None:
-    given = [proposal(strips(MANY, 2, side=side), always(Strips("j", 3)))]
+    given = [proposal(strips(MANY, 2, side=side), always(Marked("j", 3)))]
     tests = cascade(choose(KERNEL, "i", setting(), given, mark).body)
     assert tests == [(condition, names[0], 2), (TRUE, names[1], 3)]
 
 
 def test_a_copy_that_is_tested_last() -> None:
-    given = [proposal(strips(MANY, 2, side="after"), always(Strips("j", 3)))]
+    given = [proposal(strips(MANY, 2, side="after"), always(Marked("j", 3)))]
     tests = cascade(choose(KERNEL, "i", setting(), given, mark).body)
     assert tests == [(negate(MANY), "i", 3), (TRUE, "i.1", 2)]
 
@@ -100,7 +107,7 @@ def test_loops_of_later_versions_follow_the_names_of_what_is_left() -> None:
     versions = [
         strips(ge(var("M"), n), n, side=side) for n, side in ((64, "instead"), (32, "after"))
     ]
-    given = [proposal(*versions, strips(SOME, 16, side="before"), always(Strips("j", 2)))]
+    given = [proposal(*versions, strips(SOME, 16, side="before"), always(Marked("j", 2)))]
     own = setting()
     choose(KERNEL, "i", own, given, mark)
     (choice,) = own.record
@@ -135,7 +142,7 @@ def test_the_first_that_always_holds_is_the_last_that_is_asked() -> None:
     own = setting()
     made = choose(KERNEL, "i", own, [last(3), never], mark)
     assert cascade(made.body) == [(TRUE, "i", 3)]
-    assert own.record == [Choice("i", (Taken(TRUE, Strips("j", 3)),))]
+    assert own.record == [Choice("i", (Taken(TRUE, Marked("j", 3)),))]
 
 
 def test_what_no_size_of_the_context_needs_is_passed_over() -> None:
@@ -151,21 +158,21 @@ def test_what_all_sizes_of_the_context_need_is_alone() -> None:
 
 
 def test_seldom_sizes_are_left_out_unless_the_kernel_is_whole() -> None:
-    given = [proposal(strips(MANY, 2, is_seldom=True), always(Strips("j", 3)))]
+    given = [proposal(strips(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
     own = setting()
     made = choose(replace(KERNEL, left_out=negate(FEW)), "i", own, given, mark)
     assert made.left_out == any_of((negate(FEW), MANY))
     assert cascade(made.body) == [(TRUE, "i", 3)]
     (choice,) = own.record
     assert isinstance(choice, Choice)
-    assert choice.versions[0] == Taken(MANY, Strips("j", 2), is_left_out=True)
+    assert choice.versions[0] == Taken(MANY, Marked("j", 2), is_left_out=True)
     whole = choose(KERNEL, "i", setting(whole=True), given, mark)
     assert whole.left_out == FALSE and len(cascade(whole.body)) == 2
 
 
 def test_sizes_are_not_left_out_if_the_context_has_no_others() -> None:
     many = replace(KERNEL, context=(Known("M", 64, None),))
-    given = [proposal(strips(MANY, 2, is_seldom=True), always(Strips("j", 3)))]
+    given = [proposal(strips(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
     made = choose(many, "i", setting(), given, mark)
     assert made.left_out == FALSE and cascade(made.body) == [(TRUE, "i", 2)]
 
@@ -175,7 +182,7 @@ def test_notes_and_refusals_are_kept_in_order() -> None:
         setting.note(nest, f"strips along {plan.columns}")
         return kernel
 
-    versions = strips(MANY, 2, note="many rows"), Refusal("no tile"), always(Strips("j", 3))
+    versions = strips(MANY, 2, note="many rows"), Refusal("no tile"), always(Marked("j", 3))
     own = setting()
     choose(KERNEL, "i", own, [proposal(*versions)], noted)
     assert list(notes_of(own.record)) == [
@@ -188,13 +195,13 @@ def test_notes_and_refusals_are_kept_in_order() -> None:
 
 def test_choices_inside_a_plan_are_inside_its_version() -> None:
     def outer(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-        return schedule_by(Strips("j", 7), kernel, "j", setting, mark)
+        return schedule_by(Marked("j", 7), kernel, "j", setting, mark)
 
     own = setting()
-    choose(KERNEL, "i", own, [proposal(always(Strips("j", 2)))], outer)
-    inner = Choice("j", (Taken(TRUE, Strips("j", 7)),))
-    assert own.record == [Choice("i", (Taken(TRUE, Strips("j", 2), (inner,)),))]
+    choose(KERNEL, "i", own, [proposal(always(Marked("j", 2)))], outer)
+    inner = Choice("j", (Taken(TRUE, Marked("j", 7)),))
+    assert own.record == [Choice("i", (Taken(TRUE, Marked("j", 2), (inner,)),))]
 
 
 def test_renamed_plans() -> None:
-    assert renamed(Strips("j", 2), {"j": "j.1", "i": "i.1"}) == Strips("j.1", 2)
+    assert renamed(Marked("j", 2), {"j": "j.1", "i": "i.1"}) == Marked("j.1", 2)

@@ -22,9 +22,7 @@ from tcsym.schedule.plan import (
 PLANS: tuple[Plan, ...] = (
     Rows(),
     Terms(),
-    Rows(vectors=1),
     Strips("n"),
-    Strips("n", 2),
     InnerLeaves(),
     Scan(),
     Staged("converted images"),

@@ -40,9 +40,9 @@ MANY = ge(var("N"), 8)
 INSIDE = Choice("k.1", (Taken(TRUE, Rows(), (Note("k.1", "vectors along k.1"),)),))
 VERSIONS = (
     Taken(ge(var("N"), 4096), Strips("n"), is_left_out=True),
-    Taken(MANY, Strips("n", 1), (Note("m", "strips along n"), INSIDE)),
+    Taken(MANY, Strips("n"), (Note("m", "strips along n"), INSIDE)),
     Note("m", "no register tile: several nests share the band"),
-    Taken(TRUE, Rows(vectors=1)),
+    Taken(TRUE, Rows()),
 )
 
 
@@ -50,10 +50,10 @@ def test_versions_are_told_in_order_with_what_is_inside_them() -> None:
     assert choices_text([Note("m", "something else"), Choice("m", VERSIONS)], ["N"]) == (
         "m:\n"
         "  if N >= 4096: left to another kernel: strips of columns n\n"
-        "  else if N >= 8: strips of columns n, 1 vector wide\n"
+        "  else if N >= 8: strips of columns n\n"
         "    k.1: vectors along k.1\n"
         "  (no register tile: several nests share the band)\n"
-        "  else: 1 vector at a time\n"
+        "  else: vectors\n"
     )
 
 
