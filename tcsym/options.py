@@ -21,7 +21,6 @@ Binding = Bind | Mapping[str, Bind] | tuple[SizeBind, ...]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
-Mapped = Literal["", "new", "old"]
 SCHEMA = 2  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
@@ -52,11 +51,11 @@ class Options(Struct, frozen=True, metaclass=_Named):
         from 2 on the other orders that the compiler knows for other sizes.
     plan: how nests are mapped, as directives that say it (docs/plans.md), which `explain("plan")`
         prints. Or by the name of a plan's class in `schedule/plan.py`, which is then taken at all
-        sizes for which it can be carried out, whatever is said to be quicker: `Strips`, or
-        `Strips:2` for the second that is proposed; on a device with its numbers,
-        `SharedTiles:128x64x16x2x8x4`. A name behind a nest's (`m: Strips:2`) is for that nest, one
-        alone for all others. A nest that is not offered it, or `""`: as sizes say. If none is,
-        there is no nest of a name, or directives cannot be carried out, the first call is an
+        sizes for which it can be carried out, whatever is said to be quicker: `GroupedRows`, or
+        `ScatterCopies`; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A name behind
+        a nest's (`m: ThreadTiles:2`) is for that nest, one alone for all others. A nest that is not
+        offered it, or `""`: as sizes say. If none is, there is no nest of a name, or directives
+        cannot be carried out, the first call is an
         OptionError that says why.
     vectorize, parallelize: allow vector loops, threads.
     parallel_loops: nested parallel loops that at most become one loop on threads.
@@ -65,8 +64,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
     max_operations: of isl, for each proof of a schedule, before the next simpler strategy is taken.
-    mapping: `new`: all nests that can be are mapped by directives (`tcsym.mapping`); `old`: none;
-        `""`: those of which all that are alike can be.
     """
 
     bind: Binding = "never"
@@ -81,7 +78,6 @@ class Options(Struct, frozen=True, metaclass=_Named):
     tf32: bool = False
     min_work_per_thread: int = 131072
     max_operations: int = 2_000_000
-    mapping: Mapped = ""
 
     def __post_init__(self) -> None:
         force_setattr(self, "bind", _checked_bind(self.bind))
@@ -185,7 +181,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
     "fusion": get_args(Fusion),
     "inner_fusion": get_args(InnerFusion),
-    "mapping": get_args(Mapped),
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "chains": (0, 8),
@@ -240,7 +235,7 @@ def _require_value(name: str, value: object) -> None:
     elif name == "plan":
         if not isinstance(value, str) or not _is_plan(value):
             raise OptionError(
-                f"option `plan` is {value!r}, expected a name as in `Strips:2`, or directives"
+                f"option `plan` is {value!r}, expected a name as in `GroupedRows`, or directives"
             )
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")

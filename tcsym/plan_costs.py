@@ -54,7 +54,7 @@ def alternatives(
     default = map_cpu(kernel, machine, options, True)
     yield Alternative("", "", options, default)
     seen, n = {kernel_text(default.kernel)}, 1
-    by_name = map_cpu(kernel, machine, replace(options, mapping="old"), True, True)
+    by_name = map_cpu(kernel, machine, options, True, True)
     for nest, choices in islice(by_name.nests.items(), most_nests):
         for name in dict.fromkeys(chain.from_iterable(offered_in(choices).values())):
             asked = options.replace(plan=with_nest(options.plan, nest, name))

@@ -41,7 +41,7 @@ _values = {
     **{name: st.sampled_from(choices) for name, choices in _CHOICES.items()},
     **{name: st.booleans() for name in ("vectorize", "parallelize", "tf32")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
-    "plan": st.sampled_from(("", "Strips", "m: Rows:2")),
+    "plan": st.sampled_from(("", "GroupedRows", "m: ScatterCopies:2")),
 }
 
 

@@ -11,13 +11,18 @@ import pytest
 
 import tcsym as tc
 from tcsym.dispatch.making import Making
+from tcsym.frontend.sample import random_inputs
 from tcsym.options import Options
 from tcsym.runtime.stats import Counters
 from tcsym.tuning.tree import Leaf, tree_from_json
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+ROWS = """def f(float(N,K) X, float(V,M,K) W, int32(N) C) -> (Y) {
+  Y(n,m) +=! X(n,k) * W(C(n),m,k) }"""
+HISTOGRAM = "def f(float(N,D) W, int32(N) I) -> (float(17,D) H) { H(I(n),d) +=! W(n,d) }"
 HALF = MM.replace("float(", "bfloat16(")
 X = np.ones((5, 5), np.float32)
+SIZES = dict(zip("NKVMD", (5, 4, 3, 2, 6)))
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
@@ -31,18 +36,18 @@ def test_a_name_that_no_plan_has_is_refused_where_it_is_given(target: str) -> No
         assert "`WarpTiles`" in error.value.hint
     with pytest.raises(tc.OptionError) as error:
         tc.define(MM, options=tc.Options(plan="Zzz"))
-    assert "Strips, " in error.value.hint and "GridSteps" in error.value.hint
+    assert "GroupedRows, " in error.value.hint and "GridSteps" in error.value.hint
 
 
 REFUSED: dict[str, tuple[tc.Options, str]] = {
-    "no such proposal": (tc.Options(plan="Strips:7"), "no nest is offered the plan 'Strips:7'"),
+    "no such proposal": (tc.Options(plan="Waves:7"), "no nest is offered the plan 'Waves:7'"),
     "of a device": (tc.Options(plan="WarpTiles"), "no nest is offered the plan 'WarpTiles'"),
     "not by this nest": (
-        tc.Options(plan="m_1: Strips"),
-        "<plan>:1:1: nest m_1 is not offered the plan 'Strips'",
+        tc.Options(plan="m_1: GroupedRows"),
+        "<plan>:1:1: nest m_1 is not offered the plan 'GroupedRows'",
     ),
     "no such nest": (
-        tc.Options(plan="k: Strips"),
+        tc.Options(plan="k: GroupedRows"),
         "<plan>:1:1: there is no nest k",
     ),
 }
@@ -70,23 +75,26 @@ def test_a_plan_that_forces_nothing_is_refused(
 
 
 def test_it_is_told_what_nests_are_offered() -> None:
+    f = tc.define(ROWS, options=tc.Options(plan="GroupedRows:7")).f
     with pytest.raises(tc.OptionError) as error:
-        tc.define(MM, options=tc.Options(plan="Strips:7")).mm(X, X)
-    assert "did you mean `Strips`?; offered are m: " in str(error.value)
-    assert "Rows" in str(error.value)
+        f(X, np.ones((2, 3, 5), np.float32), np.zeros(5, np.int32))
+    assert "did you mean `GroupedRows`?; offered are n: GroupedRows, RowsInOrder" in str(
+        error.value
+    )
 
 
 def test_where_a_call_says_more_it_is_told() -> None:
     """Sizes that are numbers, arguments that are not dense, and steps of a network may leave a nest
     fewer plans than the text has."""
-    options = tc.Options(plan="Strips", bind={"K": "before"})
-    mm = tc.define(MM, target="cpu:avx2", options=options).mm
-    np.testing.assert_array_equal(mm(X, X), X @ X)
-    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'Strips'") as found:
-        mm(X[:, :0], X[:0])
+    options = tc.Options(plan="GroupedRows", bind={"K": "before"})
+    f = tc.define(ROWS, target="cpu:avx2", options=options).f
+    w, c = np.ones((2, 3, 5), np.float32), np.zeros(5, np.int32)
+    np.testing.assert_array_equal(f(X, w, c), X @ w[0].T)
+    with pytest.warns(tc.TCWarning, match="no nest is offered the plan 'GroupedRows'") as found:
+        f(X[:, :0], w[:, :, :0], c)
     (warning,) = [x.message for x in found]
     assert isinstance(warning, tc.TCWarning) and warning.kind == "plan"
-    assert f"warning: {warning}" in mm.explain()
+    assert f"warning: {warning}" in f.explain()
 
 
 def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
@@ -99,8 +107,8 @@ def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
 @pytest.mark.parametrize(
     ("text", "plan", "target"),
     [
-        (MM, "Strips", "cpu"),
-        (MM, "Rows", "cpu"),
+        (ROWS, "GroupedRows", "cpu"),
+        (HISTOGRAM, "ScatterCopies", "cpu"),
         (HALF, "WarpTiles", "cuda:sm_80"),
         (HALF, "WarpTiles:128x128x64x2x64x32", "cuda:sm_80"),
         (HALF, "SplitSum:128x128x64x2x64x32", "cuda:sm_80"),
@@ -110,28 +118,31 @@ def test_numbers_that_no_plan_has_are_told_on_a_device() -> None:
 )
 def test_what_some_nest_is_offered_is_taken_in_silence(text: str, plan: str, target: str) -> None:
     module = tc.define(text, target=target, options=tc.Options(plan=plan))
-    mm = module["softmax" if "softmax" in text else "mm"]
-    assert "no nest" not in mm.explain("plan")
+    (kernel,) = (module[name] for name in module)
+    assert "no nest" not in kernel.explain("plan")
     if target == "cpu":
+        given = random_inputs([(t.dtype, t.shape) for t in kernel.program.inputs], SIZES, 0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            mm(X, X)
+            kernel(*given)
 
 
 def test_plans_that_a_search_found_are_not_asked_for() -> None:
     """Where sizes are numbers, nests may be offered others: nobody has to be told."""
     plan = tc.define(MM).mm._plan
-    found = Options(plan="Strips:7")
+    found = Options(plan="GroupedRows:7")
     tuned = Making(plan, "cpu", None, Counters()).variants(found, {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tuned.made_for(tuned.dense)
     asked = Making(plan, "cpu", found, Counters()).variants(found, {})
-    with pytest.raises(tc.OptionError, match="no nest is offered the plan 'Strips:7'"):
+    with pytest.raises(tc.OptionError, match="no nest is offered the plan 'GroupedRows:7'"):
         asked.made_for(asked.dense)
 
 
 def test_kept_plans_that_there_are_no_more_are_not_used() -> None:
-    assert tree_from_json({"options": {"plan": "Strips:2"}}, 3) == Leaf(Options(plan="Strips:2"))
+    assert tree_from_json({"options": {"plan": "GroupedRows:2"}}, 3) == Leaf(
+        Options(plan="GroupedRows:2")
+    )
     with pytest.raises(tc.OptionError, match="there is no plan `Gone`"):
         tree_from_json({"options": {"plan": "Gone"}}, 3)

@@ -31,7 +31,7 @@ WORST = 0.02  # of what is lost at the worst sizes, beside the mean
 THREADS_OF_CALLS = (1, 2, 8, 16)
 _MICROSECOND = 1e3
 _DRAWS = 8 * SAMPLES
-_LARGEST, _SMALL, _SELDOM = 4096, 4, 0.2
+_LARGEST, _ALONE, _SMALL, _SELDOM = 4096, 1 << 24, 4, 0.2  # _ALONE: where there is no other
 _EVEN = 0.25  # powers of two, of which tiles and panels are multiples, as others hardly are
 _LEAST_POINTS, _MOST_POINTS = 8.0, 29.0  # as logarithms to base 2
 _MOST_SCALE = 1.5
@@ -153,24 +153,25 @@ def _sampled(
 
 
 def _drawn(known: Sequence[Known], draw: random.Random) -> dict[str, int]:
-    logs = [_logarithm(k, draw) for k in known]
+    largest = _LARGEST if len(known) > 1 else _ALONE
+    logs = [_logarithm(k, draw, largest) for k in known]
     points = draw.uniform(_LEAST_POINTS, _MOST_POINTS)
     scale = min(points / max(1.0, sum(logs)), _MOST_SCALE)
     logs = [x * scale for x in logs]
     if draw.random() < _EVEN:
         logs = [float(round(x)) for x in logs]
-    return {k.name: _clipped(k, 2**x) for k, x in zip(known, logs)}
+    return {k.name: _clipped(k, 2**x, largest) for k, x in zip(known, logs)}
 
 
-def _logarithm(k: Known, draw: random.Random) -> float:
+def _logarithm(k: Known, draw: random.Random, largest: int) -> float:
     low = max(1, k.low)
-    high = max(low, min(k.high or math.inf, max(_LARGEST, 16 * low)))
+    high = max(low, min(k.high or math.inf, max(largest, 16 * low)))
     if draw.random() < _SELDOM:
         high = min(high, low + _SMALL - 1)
     return draw.uniform(math.log2(low), math.log2(high + 1))
 
 
-def _clipped(k: Known, value: float) -> int:
-    low, high = max(1, k.low), max(_LARGEST, 16 * k.low) if k.high is None else k.high
+def _clipped(k: Known, value: float, largest: int) -> int:
+    low, high = max(1, k.low), max(largest, 16 * k.low) if k.high is None else k.high
     found = int(max(low, min(high, value)))
     return max(k.step, found // k.step * k.step)

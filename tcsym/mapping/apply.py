@@ -164,7 +164,7 @@ def order(m: Mapping_, d: Order) -> Mapping_:
         if outside & set(band) - known:
             raise Refused(f"the range of {v} moves with a loop that would be inside of it")
         known.add(v)
-    reason = sinks(node, frozenset(points))
+    reason = sinks(node, frozenset(v for v, x in points.items() if x.kind == "vector"))
     if reason:
         raise Refused(reason)
     buffers = dict(m.buffers)

@@ -16,6 +16,7 @@ from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused, Version, with_sizes
 from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
+from tcsym.mapping.scans import is_scan, scans
 from tcsym.mapping.text import parse
 from tcsym.mapping.windows import has_windows, is_pooling, window_facts, windows
 from tcsym.schedule.multiples import quotients
@@ -25,7 +26,7 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    known = () if nest.is_found or family(nest) == "fused" else window_facts(nest)
+    known = () if nest.is_found or family(nest) in ("fused", "scans") else window_facts(nest)
     for facts in (*known, dict[str, int]()):
         for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
@@ -35,6 +36,8 @@ def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
 
 def family(nest: Nest) -> str:
     """What its proposals are made by."""
+    if is_scan(nest):
+        return "scans"
     c = None if nest.is_found else contraction(nest)
     if c is None and is_fused(nest):
         return "fused"
@@ -53,6 +56,8 @@ def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposa
 
 
 def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
+    if is_scan(nest):
+        return scans(nest, lanes(nest, machine))
     found = None if nest.is_found else contraction(nest)
     if found is None and is_fused(nest):
         return fused(nest, machine, lanes(nest, machine), lambda x: _proposals(x, machine))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tcsym.index.expr import ONE, TRUE, Index, ceildiv, floordiv, index, maximum
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import eliminate, extent
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.lanes import Lanes
 from tcsym.mapping.nest import Access, Nest
@@ -110,11 +110,16 @@ class Contractions(Struct, frozen=True):
     @property
     def along_wide(self) -> bool:
         """Terms lie side by side in what columns move."""
-        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.wide)
+        return all(self._runs_along(a, x) for x in self.c.sums for a in x.wide)
 
     @property
     def along_tall(self) -> bool:
-        return all(self._steps(a, x.loops[-1].variable) for x in self.c.sums for a in x.tall)
+        return all(self._runs_along(a, x) for x in self.c.sums for a in x.tall)
+
+    def _runs_along(self, a: Access, x: Sum) -> bool:
+        """Terms are lanes, as far as they are the same for all points."""
+        moved = x.loops[-1].lower.variables() | x.loops[-1].upper.variables()
+        return self._steps(a, x.loops[-1].variable) and moved.isdisjoint(self.nest.names)
 
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE
@@ -190,7 +195,8 @@ class Contractions(Struct, frozen=True):
     def _panel_bytes(self) -> Index:
         """Of a vector of columns in all panels."""
         packs = [(x, self._packed(x)[1]) for x in self.c.sums]
-        wide = sum((ceildiv(x.terms * len(x.wide), n) for x, n in packs), Index())
+        most = [eliminate(x.terms, self.nest.band, True) or ONE for x, _ in packs]
+        wide = sum((ceildiv(n * len(x.wide), k) for n, (x, k) in zip(most, packs)), Index())
         return wide * max(1, self.machine.vector_bits // 8)
 
     def staged(self, a: Access, x: Sum, at: str, around: list[str]) -> str:

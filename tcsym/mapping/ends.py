@@ -33,6 +33,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, allocated, block
 from tcsym.ir.traverse import (
@@ -303,6 +304,9 @@ def _clamped(
                 return moved(x, inside) if far else x  # type: ignore[arg-type]
 
             def of_statement(x: Node) -> Node:
+                if isinstance(x, Loop):
+                    low, high = (substitute(e, inside) for e in (x.lower, x.upper))
+                    return replace(x, lower=low, upper=high)
                 if not isinstance(x, Store | Update):
                     return x
                 return replace(x, value=map_value(x.value, clamp, lambda i: i))

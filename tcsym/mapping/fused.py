@@ -101,8 +101,6 @@ class _Fused(Struct, frozen=True, dict=True):
 
     def tiles(self) -> Iterator[Proposal]:
         rows = self.rows or self.nest.names[-1]
-        if sinks(self.nest.body, frozenset((rows,))) is not None:
-            return
         products = {x.variable: self._product(x, rows) for x in self.inside}
         found = [p for p in products.values() if p is not None]
         if not found:

@@ -149,7 +149,7 @@ def analyse(
     found = tuple(_statements(top))
     nest = Nest(top, band, band[-1].body, found, buffers, sizes, around)
     for x in nest.inner:
-        if x.order == "sequential" or x.at is not None or x.value is not None:
+        if x.at is not None or x.value is not None:
             raise Refused(f"{x.variable} runs in order")
         if x.kind != "serial":
             raise Refused(f"{x.variable} is no loop any more")

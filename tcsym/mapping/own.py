@@ -29,6 +29,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import loads, map_inner, walk
+from tcsym.mapping.carried import with_carried
 from tcsym.mapping.nest import Nest, band_at
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, Place, accessed, redirected, unused, variables_of
@@ -39,7 +40,7 @@ def own(mapping: Mapping_, nest: Nest) -> Mapping_:
     known = frozenset((*nest.names, *nest.sizes, *nest.around))
     lasting = frozenset(b for b in nest.buffers if nest.lasts(b))
     buffers = dict(mapping.buffers)
-    body = _Owned(known, lasting, buffers).body(nest.body)
+    body = _Owned(known, lasting, buffers).body(with_carried(nest.body, buffers))
     for x in reversed(nest.band):
         body = replace(x, body=body)
     return replace(mapping, node=body, buffers=buffers)

@@ -10,18 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import gcd, lcm
 
 from msgspec import Struct
 
-from tcsym.index.expr import ONE, TRUE, ZERO, Condition, FloorDiv, Index, Mod, ge
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    FloorDiv,
+    Index,
+    Mod,
+    floordiv,
+    ge,
+    index,
+    maximum,
+)
 from tcsym.index.linear import linear_coefficient
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, is_position, runs_on, sinks
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal, vectors_text
+from tcsym.mapping.proposal import Proposal, formula_text, vectors_text
 from tcsym.mapping.proposal import lanes as lanes_of
 from tcsym.mapping.rows_apart import divided_by
 from tcsym.mapping.tree import variables_of
@@ -38,8 +51,8 @@ PART = 8192  # rows of a column that are work for one thread
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     """The plans of a nest, the first that is meant for a size first."""
     p = _Proposals(nest, machine, lanes_of(nest, machine))
-    p.check_terms()
     if p.lanes == 1:
+        yield from p.parts_of_row()
         yield "as they are", TRUE, f"order {' '.join(nest.names)}"
     elif not nest.inner:
         yield from p.maps()
@@ -58,13 +71,6 @@ class _Proposals(Struct, frozen=True, dict=True):
     def summed(self) -> tuple[Statement, ...]:
         """Statements in loops inside of the band."""
         return tuple(s for s in self.nest.statements if len(s.around) > len(self.nest.band))
-
-    def check_terms(self) -> None:
-        """No window, whose plans share terms of sums."""
-        for s in self.summed:
-            windows = [a.buffer for a in s.accesses if is_window(self.nest, s, a)]
-            if windows:
-                raise Refused(f"{windows[0]} is read in windows")
 
     @cached_property
     def column(self) -> str | None:
@@ -318,13 +324,32 @@ class _Proposals(Struct, frozen=True, dict=True):
     def rows(self) -> Iterator[Proposal]:
         """Vectors along each innermost loop, of several rows at once; short rows side by side."""
         nest, row = self.nest, self.row.variable
-        if self._sinks(row):
+        yield from self.parts_of_row()
+        if extent(self.row) != ONE and self._sinks(row):
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
             text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(1)]
             yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
         yield "single vectors", TRUE, "; ".join(self._vectors(1))
         yield "single rows", TRUE, "; ".join(self._vectors(HEIGHT))
+
+    def parts_of_row(self) -> Iterator[Proposal]:
+        """The only sum, if it is long, for parts of it, which are work for threads."""
+        nest = self.nest
+        if not nest.inner or product_of(map(extent, nest.band)) != ONE:
+            return
+        x, *inner = nest.inner
+        n, terms = extent(x), product_of(map(extent, inner))
+        nested = all(y.body is z for y, z in pairwise((self.row, x, *inner)))
+        if not nested or (n * terms).variables() - nest.sizes:
+            return
+        rows = PART if terms == ONE else maximum(1, floordiv(index(PART), maximum(1, terms)))
+        k = inner[-1].variable if inner else f"{x.variable}.row"
+        part = f"split {x.variable} part row:{formula_text(index(rows))}"
+        text = f"{part}; combine {x.variable}.part at {self.row.variable}"
+        if self.lanes > 1:
+            text += f"; split {k} tile reg:{HEIGHT} lane:{self.lanes} end=peel; combine {k}"
+        yield "parts of a row", ge(n * terms, PART), text
 
     def _vectors(self, n: int) -> Iterator[str]:
         """Along each innermost loop, or a parallel one around it that has what it reads in rows."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Kernel
 from tcsym.mapping.ahead import check_packed, packed_ahead
-from tcsym.mapping.choose import family, versions
+from tcsym.mapping.choose import versions
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import in_kernel, map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
@@ -18,14 +18,11 @@ from tcsym.mapping.once import still
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.signs import with_signs
 from tcsym.mapping.text import GivenNest
-from tcsym.options import Options, told_of_plan
+from tcsym.options import told_of_plan
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Taken
-
-# families that are mapped by directives
-SWITCHED: frozenset[str] = frozenset({"rows", "contractions", "windows", "pooling", "fused"})
 
 
 def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
@@ -39,8 +36,6 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
         mapped = _given(kernel, loop, setting, given)
         if mapped is not None:
             return mapped
-    if options.mapping == "old" or not (options.mapping or SWITCHED):
-        return None
     try:
         return _served(kernel, loop, setting)
     except Refused as reason:
@@ -52,15 +47,15 @@ def serve(kernel: Kernel, loop: str, setting: Setting) -> Kernel | None:
 def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Kernel | None:
     """By the plan that options have for it; None if it cannot be carried out, which is told."""
     try:
-        nest, sums = _nest(kernel, loop, setting), tuple[str, ...]()
+        nest, sums = _nest(kernel, loop), tuple[str, ...]()
         if given.packs:
             kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
-            nest = _nest(kernel, loop, setting)
+            nest = _nest(kernel, loop)
         if given.packs_ahead:
             ahead = packed_ahead(kernel, nest, setting.usable, setting.names)
             check_packed(ahead, given)
             kernel, sums = ahead.kernel, (*sums, *ahead.tops)
-            nest = _nest(kernel, loop, setting)
+            nest = _nest(kernel, loop)
         nest = _known(kernel, nest)
         found = list(versions_of(given, nest))
         if given.by_cost:
@@ -75,13 +70,12 @@ def _given(kernel: Kernel, loop: str, setting: Setting, given: GivenNest) -> Ker
         return None
 
 
-def _nest(kernel: Kernel, loop: str, setting: Setting) -> Nest:
+def _nest(kernel: Kernel, loop: str) -> Nest:
     top = find_loop(kernel.body, loop)
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
     buffers = {b.name: b for b in kernel.buffers}
     nest = in_kernel(analyse(top, buffers, frozenset(kernel.sizes), around), kernel)
-    constants, shared = still(kernel, nest).union(kernel.constants), nest.shared | setting.lasting
-    return replace(nest, constants=constants, shared=shared)
+    return replace(nest, constants=still(kernel, nest).union(kernel.constants))
 
 
 def _known(kernel: Kernel, nest: Nest) -> Nest:
@@ -89,16 +83,11 @@ def _known(kernel: Kernel, nest: Nest) -> Nest:
 
 
 def _served(kernel: Kernel, loop: str, setting: Setting) -> Kernel:
-    nest = _nest(kernel, loop, setting)
-    if not setting.options.mapping and family(nest) not in SWITCHED:
-        raise Refused
-    reason = _reason(setting.options)
-    if reason:
-        raise Refused(reason)
+    nest = _nest(kernel, loop)
     kernel, sums = with_signs(kernel, nest, setting.usable, setting.names)
-    ahead = packed_ahead(kernel, _nest(kernel, loop, setting), setting.usable, setting.names)
-    nest = _known(ahead.kernel, _nest(ahead.kernel, loop, setting))
-    offered = versions(nest, setting.usable)
+    ahead = packed_ahead(kernel, _nest(kernel, loop), setting.usable, setting.names)
+    nest = _known(ahead.kernel, _nest(ahead.kernel, loop))
+    offered = versions(nest, setting.usable)[-1 if setting.is_seldom else 0 :]
     offered = tuple(replace(v, plan=(*ahead.splits, *v.plan)) for v in offered)
     kernel = _chosen(ahead.kernel, nest, setting, offered)
     return _with_sums(kernel, (*sums, *ahead.tops), setting)
@@ -126,11 +115,6 @@ def _recorded(kernel: Kernel, nest: Nest, setting: Setting, kept: Sequence[Versi
     taken = (Taken(v.when, Directives(v.name, v.plan)) for v in kept)
     setting.record.append(Choice(nest.top.variable, tuple(taken)))
     return kernel
-
-
-def _reason(options: Options) -> str:
-    """Why not, for reasons beside the nest; or nothing."""
-    return f"{options.plan_name} is another way" if options.plan_name else ""
 
 
 def _reached(kernel: Kernel, found: Iterable[Version]) -> list[Version]:

@@ -13,9 +13,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
-from tcsym.index.expr import ONE, ZERO, Index, ceildiv, condition_variables, var
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, condition_variables, maximum, minimum, var
 from tcsym.index.values import substitute
-from tcsym.ir.bounds import extent
+from tcsym.ir.bounds import eliminate, extent
 from tcsym.ir.loops import (
     Block,
     Branch,
@@ -57,7 +57,7 @@ from tcsym.mapping.tree import (
 def stage(m: Mapping_, d: Stage) -> Mapping_:
     at = Loop("the nest", ZERO, ONE, m.node) if d.at is None else found(m.node, d.at)
     value = _held(at, d)
-    source, dims, forms = _accesses(at, d, value)
+    source, dims, forms = _accesses(at, d, value, m.buffers)
     own = m.buffers[d.operand].dtype
     if d.operand in m.uncertain and not _is_certain(at, value):
         raise Refused(f"a condition decides whether {d.operand} is read")
@@ -189,7 +189,7 @@ def _uses(x: Node, d: Stage) -> bool:
 
 
 def _accesses(
-    at: Loop, d: Stage, value: Value | None
+    at: Loop, d: Stage, value: Value | None, buffers: Mapping[str, Buffer]
 ) -> tuple[Places, list[Loop], dict[Places, Places]]:
     """An access in all loops of the order, those loops, and where in the copy each access is.
     Elements that are packed together have one place; those beside packs stay where they are, as do
@@ -214,17 +214,37 @@ def _accesses(
 
     source, inside = max(whole, key=fits)
     dims = [x for v in d.order for x in inside if x.variable == v]
-    forms = {s: _form(source, dims, s, around) for s, around in uses}
+    b = buffers[d.operand]
+    hulls = [_hull(x, source, inside[: inside.index(x)], b) for x in dims]
+    forms = {s: _form(source, dims, hulls, s, around) for s, around in uses}
     if None in forms.values() and any(w for b, _, w, _ in accessed(at.body) if b == d.operand):
         raise Refused(f"{d.operand} is used at other places, too")
-    return source, dims, {s: form for s, form in forms.items() if form is not None}
+    return source, hulls, {s: form for s, form in forms.items() if form is not None}
+
+
+def _hull(x: Loop, source: Places, around: Sequence[Loop], b: Buffer) -> Loop:
+    """The terms of all sums, where these have ranges that move with loops inside: elements between
+    two that are read are there, too."""
+    moving = [y for y in around if y.variable in _range(x)]
+    if not moving or x.order != "reduction" or x.kind != "serial":
+        return x
+    low, high = eliminate(x.lower, moving, False), eliminate(x.upper, moving, True)
+    last = [n for s, n in zip(source, b.shape, strict=True) if s == var(x.variable)]
+    if low is None or high is None or not last:
+        return x
+    low = maximum(ZERO, low)
+    return replace(x, lower=low, upper=maximum(low, minimum(high, *last)))
 
 
 def _form(
-    source: Places, dims: Sequence[Loop], other: Places, around: Sequence[Loop]
+    source: Places,
+    dims: Sequence[Loop],
+    hulls: Sequence[Loop],
+    other: Places,
+    around: Sequence[Loop],
 ) -> Places | None:
-    """Where in the copy the other access is: that of `source` in loops of other names. None if it
-    is of other elements."""
+    """Where in the copy of all that the hulls reach the other access is: that of `source` in loops
+    of other names. None if it is of other elements."""
     names = dict[str, Index]()
     for x in dims:
         same = [y for y in around if _alike(x, y)]
@@ -236,7 +256,7 @@ def _form(
         names[x.variable] = var(wanted[0].variable)
     if tuple(substitute(s, names) for s in source) != other:
         return None
-    return tuple(names[x.variable] - substitute(x.lower, names) for x in dims)
+    return tuple(names[x.variable] - substitute(x.lower, names) for x in hulls)
 
 
 def _as_one(

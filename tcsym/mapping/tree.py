@@ -15,8 +15,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.expr import ZERO, Index, condition_variables, maximum, minimum, var
 from tcsym.index.values import Values, map_condition, product_of, substitute
+from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -189,7 +190,12 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
     """The points around every statement below, not around loops that run one after the other.
 
     Temporaries that live inside of the points get a dimension for each: `buffers` is changed.
+    Contract: what has ranges or guards that move with points has no lanes of these.
     """
+    moving = tuple(p for p in points if _runs_apart(node, p))
+    if moving:
+        inside = sunk(tuple(p for p in points if p not in moving), node, buffers)
+        return _in_turn(moving, inside)
     match node:
         case Allocate(names, body):
             lanes = [p for p in points if p.kind == "vector"]
@@ -206,11 +212,81 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
         case Branch(c, a, b):
             return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
         case Loop() if node.kind == "serial" or _is_terms(node):
+            moving = tuple(p for p in points if p.variable in _ends(node))
+            if moving:
+                return _separated(node, moving, points, buffers)
             return replace(node, body=sunk(points, node.body, buffers))
         case _:
             for p in reversed(points):
                 node = replace(p, body=node)
             return node
+
+
+def _ends(x: Loop) -> frozenset[str]:
+    return x.lower.variables() | x.upper.variables()
+
+
+def _runs_apart(node: Node, point: Loop) -> bool:
+    """The code is not the same for all copies of the point, which run one after the other."""
+    match node:
+        case Allocate(_, body):
+            inner = [x for x, _ in walk(body) if isinstance(x, Loop) and x.kind == "serial"]
+            return bool(inner) and all(_runs_apart(x, point) for x in inner)
+        case Branch(c, _, _):
+            return point.variable in condition_variables(c)
+        case Loop() if point.variable in _ends(node):
+            return not _is_separable(node, point)
+        case _:
+            return False
+
+
+def _is_separable(terms: Loop, point: Loop) -> bool:
+    body = terms.body
+    while isinstance(body, Loop) and body.kind != "serial":
+        if body.mask is not None and point.variable in body.mask.variables():
+            return False
+        body = body.body
+    if terms.order != "reduction" or not isinstance(body, Update):
+        return False
+    least, most = eliminate(terms.upper, (point,), False), eliminate(terms.lower, (point,), True)
+    return least is not None and most is not None
+
+
+def _in_turn(points: tuple[Loop, ...], node: Node) -> Node:
+    """Loops over the points that are there."""
+    for p in reversed(points):
+        upper = p.upper if p.mask is None else minimum(p.upper, p.mask)
+        node = replace(p, kind="serial", upper=upper, mask=None, body=node)
+    return node
+
+
+def _separated(
+    terms: Loop, moving: tuple[Loop, ...], points: tuple[Loop, ...], buffers: dict[str, Buffer]
+) -> Node:
+    """The terms that sums of all copies have, in a loop that these share; in front of it and behind
+    it those that one of them has beyond (index set splitting)."""
+    low, high = eliminate(terms.lower, moving, True), eliminate(terms.upper, moving, False)
+    assert low is not None and high is not None
+    high = maximum(low, high)
+    names = {p.variable for p in moving}
+    body = sunk(points, terms.body, buffers)
+    parts: list[Node] = [replace(terms, lower=low, upper=high, body=body)]
+    others = tuple(p for p in points if p not in moving)
+
+    def alone(part: str, lower: Index, upper: Index) -> Node:
+        v = f"{terms.variable}.{part}"
+        body = substitute_node(sunk(others, terms.body, buffers), {terms.variable: var(v)})
+        upper = maximum(lower, upper)
+        node: Node = replace(terms, variable=v, lower=lower, upper=upper, body=body, unroll=1)
+        for p in reversed(moving):
+            node = replace(p, body=node)
+        return node
+
+    if terms.lower.variables() & names:
+        parts.insert(0, alone("first", terms.lower, minimum(low, terms.upper)))
+    if terms.upper.variables() & names:
+        parts.append(alone("last", high, terms.upper))
+    return block(*parts)
 
 
 def _is_terms(x: Loop) -> bool:

@@ -25,7 +25,7 @@ from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import FEW, Proposal
-from tcsym.mapping.rows import is_window
+from tcsym.mapping.rows import is_window, rows
 from tcsym.target.machine import Machine
 
 COMMON = 3  # points of a window
@@ -187,7 +187,8 @@ class _Windows(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1:
-            raise Refused("no loop moves results element by element")
+            yield from rows(self.nest, self.machine)
+            return
         if is_pooling(self.nest):
             yield from self._sides(along[0])
         yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Naive kernel -> mapped kernel: which loops become threads, register tiles and vectors.
 
-Every nest gets the first leaf schedule that applies: register tile of a contraction, strips of
-columns, vector rows, scalar (`version.nest_schedule`). The passes do the rewriting; this module
-only orders them.
+Nests are put into forms that directives map (`tcsym.mapping`), and what these leave of conditions
+and ends is simplified. The passes do the rewriting; this module only orders them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,24 +16,20 @@ from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.verify import verify, verify_exact
 from tcsym.mapping.given import unknown_nests
-from tcsym.mapping.serve import serve
 from tcsym.mapping.trees import apart, unmarked
 from tcsym.options import Options
 from tcsym.process import config
 from tcsym.schedule.ahead.stream_stores import stream_stores
-from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import assume
-from tcsym.schedule.analysis.loops import finds_positions, outermost_loop, replace_loop
+from tcsym.schedule.analysis.loops import finds_positions
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
-from tcsym.schedule.combine.rfactor import rfactor
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes, index_in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
-from tcsym.schedule.order.fuse_row_sums import fuse_row_sums
 from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
 from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
@@ -46,10 +40,8 @@ from tcsym.schedule.split.assume_inside import assume_inside
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
-from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
 from tcsym.schedule.split.clip_sums import clip_in_sizes, clip_sums
-from tcsym.schedule.split.drop_empty import drop_empty, drop_single
-from tcsym.schedule.split.full_tiles import full_tiles
+from tcsym.schedule.split.drop_empty import drop_empty, drop_single, with_points, without_points
 from tcsym.schedule.split.guards import split_guards
 from tcsym.schedule.split.merge_branches import merge_branches
 from tcsym.schedule.split.quotients import split_quotients
@@ -60,15 +52,12 @@ from tcsym.schedule.split.unswitch import unswitch, unswitch_serial
 from tcsym.schedule.stage.binding import bound_apart, bound_buffers
 from tcsym.schedule.stage.find_positions import find_positions
 from tcsym.schedule.storage.contract_storage import contract_storage
-from tcsym.schedule.storage.pad_rows import pad_rows
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
-from tcsym.schedule.version.apply import Schedule, schedule_nest
-from tcsym.schedule.version.apply_rows import schedule_leaf
+from tcsym.schedule.version.apply import schedule_nest
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
 from tcsym.schedule.version.grouped_rows import with_grouped_rows
-from tcsym.schedule.version.range_strips import with_range_strips
 from tcsym.schedule.version.scatter_proposals import with_scatter_plans
 from tcsym.schedule.wanted import offered_in, unmet
 from tcsym.target.machine import Machine
@@ -121,10 +110,9 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     machine, options = setting.machine, setting.options
     kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
     kernel = unswitch(replace(kernel, body=without_allocations(kernel.body)), setting.names)
-    kernel = with_range_strips(kernel, setting)
     kernel = _verified(with_grouped_rows(kernel, setting))
     kernel = reduce_strength(share_conditions(kernel))
-    kernel = interchange_sums(kernel)
+    kernel = _verified(interchange_sums(kernel, setting.names))
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = fold_storage(drop_single(privatise(associate_factors(kernel))))
@@ -139,67 +127,38 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
     kernel = _verified(with_scatter_plans(kernel, setting))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     kernel = _verified(wavefronts(kernel, setting))
-    if options.parallelize:
-        kernel = _verified(rfactor(kernel, machine, setting.names))
-    kernel = _verified(fuse_row_sums(kernel, setting))
+    kernel = replace(kernel, body=independent_as_parallel(kernel.body, of_lengths=False))
+    kernel, points = with_points(kernel, nests(kernel.body), setting.names)
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     has_all = kernel.left_out == FALSE  # else the kernel for all sizes has more nests
     choices: dict[str, tuple[Choice | Note, ...]] = {}
     if has_all:
         setting.unmet.extend(unknown_nests(nests(kernel.body), options))
     for nest in nests(kernel.body):
-        schedule, before = schedule_leaf if nest in seldom else schedule_nest, len(setting.record)
-        own = setting.of_nest(nest)
-        mapped = None if nest in seldom else serve(kernel, nest, own)
-        kernel = _verified(mapped or _scheduled(kernel, nest, schedule, own))
+        before, own = len(setting.record), setting.of_nest(nest)
+        own = replace(own, is_seldom=nest in seldom)
+        kernel = _verified(schedule_nest(kernel, nest, own))
         choices[nest] = tuple(setting.record[before:])
+    kernel = _verified(without_points(kernel, points))
     bound = bound_buffers(kernel)
     names = setting.names
     kernel = _verified(apart(kernel, names, clip_sums))
     kernel = _verified(assume(contract_storage(drop_empty(kernel))))
-    kernel = _verified(apart(kernel, names, partial(_with_whole_tiles, names=names)))
+    kernel = _verified(apart(kernel, names, drop_empty))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = apart(kernel, names, partial(_with_fewer_branches, names=names))
-    kernel = check_rows_once(assume_inside(unmarked(kernel), names), names)
+    kernel = apart(kernel, names, merge_branches)
+    kernel = unswitch_serial(unmarked(kernel), names)
+    kernel = check_rows_once(assume_inside(kernel, names), names)
     kernel = place_allocations(bound_apart(kernel, bound))
     record = tuple(setting.record)
     offered = {nest: offered_in(x) for nest, x in choices.items()}
     told = unmet(options, offered_in(record), offered)
     return Mapped(_verified(kernel), record, choices, (*setting.unmet, *told))
-
-
-def _with_whole_tiles(kernel: Kernel, names: Names) -> Kernel:
-    kernel = clamp_rows(drop_empty(kernel))
-    return full_tiles(drop_masks(pad_rows(kernel)), names)
-
-
-def _with_fewer_branches(kernel: Kernel, names: Names) -> Kernel:
-    kernel = unswitch_serial(kernel, names)
-    return merge_branches(kernel)
-
-
-def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:
-    """The kernel with the nest scheduled, seen as if the outermost loop around it were all.
-
-    No schedule asks for more, and each looks for its loops and buffers in all it sees.
-    """
-    top = outermost_loop(kernel.body, nest)
-    used = {a.buffer for a in accesses(top)}.union(kernel.arguments)
-    seen = tuple([b for b in kernel.buffers if b.name in used])
-    rest = tuple([b for b in kernel.buffers if b.name not in used])
-    seen_alone = replace(kernel, body=top, buffers=seen)
-    others = replace_loop(kernel.body, top.variable, lambda _: Block(()))
-    setting = replace(setting, lasting=frozenset(a.buffer for a in accesses(others)))
-    part = apart(seen_alone, setting.names, lambda x: schedule(x, nest, setting))
-    body = replace_loop(kernel.body, top.variable, lambda _: part.body)
-    buffers = (*rest, *part.buffers)
-    own = {"left_out": part.left_out, "choices": part.choices}
-    return replace(kernel, body=body, buffers=buffers, **own)
 
 
 _last_verified: Kernel | None = None

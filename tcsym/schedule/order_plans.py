@@ -9,25 +9,6 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class RangeStrips(Struct, frozen=True):
-    """Rows with ranges of their own in strips of `height`, over which each range is one."""
-
-    height: int
-
-    def __str__(self) -> str:
-        return f"strips of {self.height} rows, each over all ranges of its rows"
-
-
-class OwnRanges(Struct, frozen=True):
-    """Row by row, each over its own range."""
-
-    def __str__(self) -> str:
-        return "row by row, each over its own range"
-
-
-RangePlan = RangeStrips | OwnRanges
-
-
 class GroupedRows(Struct, frozen=True):
     """Rows that find an operand by an index, sorted by it: a contraction for each index."""
 
@@ -88,13 +69,3 @@ class Waves(Struct, frozen=True):
     def __str__(self) -> str:
         how = "at once" if self.all_at_once else "in waves of tiles of steps"
         return f"steps of {', '.join(self.scans)} side by side, {how}"
-
-
-class SumsBesideRows(Struct, frozen=True):
-    """Parts of the rows, each followed by its sums for the columns."""
-
-    rows: str
-    columns: str
-
-    def __str__(self) -> str:
-        return f"parts of rows {self.rows}, each with its sums for columns {self.columns}"

@@ -1,66 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may be done with a nest of loops, as data: plans, and versions of a nest.
 
-A plan names a mechanism, the loops that it gives roles to, and sizes of tiles. It rewrites nothing:
-proposals make plans (`version/*_proposals.py`), `version.choose` picks among them, `version.apply`
-carries them out. Each prints in one line.
+A plan names a mechanism and loops. It rewrites nothing, and prints in one line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index
-from tcsym.schedule.order_plans import RangePlan, RowOrderPlan, ScatterPlan, SumsBesideRows, Waves
-
-# ---- leaves: whatever needs no register tile of rows and columns
+from tcsym.schedule.order_plans import RowOrderPlan, ScatterPlan, Waves
 
 
-class Rows(Struct, frozen=True):
-    """Every innermost loop in vectors along the loop that memory favours."""
+class AsItIs(Struct, frozen=True):
+    """No directive maps the nest."""
 
     def __str__(self) -> str:
-        return "vectors"
-
-
-class Terms(Struct, frozen=True):
-    """A sum term by term, in no vector."""
-
-    def __str__(self) -> str:
-        return "term by term"
-
-
-class Strips(Struct, frozen=True):
-    """Strips of `columns` in lanes, sums along rows inside."""
-
-    columns: str
-
-    def __str__(self) -> str:
-        return f"strips of columns {self.columns}"
-
-
-class InnerLeaves(Struct, frozen=True):
-    """Every nest inside the band by a leaf's plan of its own."""
-
-    def __str__(self) -> str:
-        return "each nest inside by a plan of its own"
-
-
-LeafPlan = Rows | Terms | Strips | InnerLeaves
-
-
-# ---- whole nests
-
-
-class Scan(Struct, frozen=True):
-    """Groups of rows around a loop in order, their state in registers."""
-
-    def __str__(self) -> str:
-        return "scan: rows at once, state in registers"
+        return "one element at a time"
 
 
 class Staged(Struct, frozen=True):
@@ -72,11 +32,7 @@ class Staged(Struct, frozen=True):
         return f"stages {self.what}"
 
 
-NestPlan = Scan | Staged
-
-Plan = LeafPlan | NestPlan
-
-AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan | SumsBesideRows | Waves
+AnyPlan = AsItIs | Staged | RowOrderPlan | ScatterPlan | Waves
 P = TypeVar("P", bound=AnyPlan)
 S = TypeVar("S", bound=Struct)
 P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)
@@ -95,37 +51,21 @@ def renamed(plan: S, new: Mapping[str, str]) -> S:
     return replace(plan, **{name: change(getattr(plan, name)) for name in plan.__struct_fields__})
 
 
-# ---- versions
-
-Side = Literal["instead", "before", "after"]
-
-
 class Version(Struct, Generic[P_co], frozen=True):
     """A plan for a nest at the sizes for which `when` holds.
 
-    side: how the nest and its copy share the sizes.
-      `instead`  the nest gets the plan, the copy is for other sizes: `if when { nest } { copy }`
-      `before`   the copy gets the plan: `if when { copy } { nest }`
-      `after`    the copy gets the plan: `if !when { nest } { copy }`
+    A copy of the nest gets the plan, if that is not for all sizes: `if when { copy } { nest }`.
     is_seldom: few calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
-    note: what to tell of it, in terms of the nest. needs: what the plan cannot do without; the rest
+    needs: what the plan cannot do without; the rest
     of `when` says where it pays. None: all of `when`.
     """
 
     when: Condition
     plan: P_co
-    side: Side = "instead"
     is_seldom: bool = False
-    note: str = ""
     needs: Condition | None = None
 
 
-def always(plan: P, note: str = "") -> Version[P]:
+def always(plan: P) -> Version[P]:
     """The plan, whatever the sizes are."""
-    return Version(TRUE, plan, note=note)
-
-
-class Refusal(Struct, frozen=True):
-    """Why a better plan is not possible."""
-
-    reason: str
+    return Version(TRUE, plan)

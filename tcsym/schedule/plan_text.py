@@ -20,7 +20,6 @@ from tcsym.index.expr import FALSE, TRUE, All, Condition, all_of, condition_vari
 from tcsym.index.text import condition_text
 from tcsym.mapping.plan import Directives
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
-from tcsym.schedule.plan import Rows
 from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
 _CHOSEN = re.compile(r"plan\.\d+")
@@ -136,9 +135,7 @@ def _versions(
 
 
 def _version(x: Taken, head: str, pad: str, known: Ranges, serves: bool) -> Iterator[Line]:
-    notes = [n.text for n in x.inside if isinstance(n, Note)]
-    plan = "; ".join(notes) if isinstance(x.plan, Rows) and notes else str(x.plan)
-    yield from _wrapped(head + _left(x, plan), pad, serves)
+    yield from _wrapped(head + _left(x, str(x.plan)), pad, serves)
     if x.cost:
         cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
         yield from _wrapped(f"({cost})", pad + "  ", serves)

@@ -54,7 +54,9 @@ def _has(offered: Offered, plan: str) -> bool:
 
 
 def _told(plan: str, offered: Offered, no: str = "") -> str:
-    nests = [f"{nest}: {', '.join(dict.fromkeys(found))}" for nest, found in offered.items()]
+    nests = [
+        f"{nest}: {', '.join(dict.fromkeys(found))}" for nest, found in offered.items() if found
+    ]
     close = get_close_matches(plan, [name for found in offered.values() for name in found], 1)
     meant = f"; did you mean `{close[0]}`?" if close else ""
     listed = f"; offered are {'; '.join(nests)}" if nests else ""

@@ -131,8 +131,6 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
         return kernel_text(found.kernel), scheduled, found
 
     text, scheduled, usual = mapped(default)
-    # Options for plans by name leave nests to these plans: that alone is no axis.
-    by_name, _, before = mapped(replace(default, mapping="old"), scheduled)
     is_parallel = any(
         isinstance(x, Loop) and x.kind == "parallel" for x, _ in walk(usual.kernel.body)
     )
@@ -141,12 +139,12 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
         options = replace(default, **{name: value})
         if name in _SCHEDULING:
             return mapped(options)[0] != text
-        return mapped(options, scheduled)[0] not in (text, by_name)
+        return mapped(options, scheduled)[0] != text
 
     def is_another(plan: str) -> bool:
         return mapped(replace(default, plan=plan), scheduled)[0] != text
 
-    offered = offered_in(before.choices).values()
+    offered = offered_in(usual.choices).values()
     plans = dict.fromkeys(plan for nest in offered for plan in nest)
     axes: list[tuple[str, tuple[Value, ...]]] = []
     if kept := tuple(filter(is_another, plans)):

@@ -27,7 +27,7 @@ from tests.targets import target_of
 SIZES = (1, 2, 3, 5, 8, 17, 33)
 MOST_WORK = 40_000
 NEAR = (
-    0.12  # of the time: where a loop's work changes in its middle, three of its iterations miss it
+    0.15  # of the time: where a loop's work changes in its middle, three of its iterations miss it
 )
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -145,8 +145,16 @@ def test_generated_programs(seed: int) -> None:
     compare(program, ("avx2", "avx512")[seed % 2], rng, all_kinds=False)
 
 
+PANELS = """
+    split m tile reg:6 end=half
+    split n panel tile:2 reg:2 lane:8 end=half
+    order n.panel m.tile n.tile
+    stage B at n.panel order n.tile k n.reg n.lane
+"""
+
+
 @pytest.mark.parametrize(("target", "lanes"), [("avx2", 8), ("avx512", 16)])
-@pytest.mark.parametrize("plan", ["Strips", ""])
+@pytest.mark.parametrize("plan", [PANELS, ""])
 def test_a_product_adds_each_term_once(target: str, lanes: int, plan: str) -> None:
     """In parts of eight floats; sizes are whole tiles of any plan."""
     program = analyse(MM)["mm"]
@@ -159,7 +167,7 @@ def test_a_product_adds_each_term_once(target: str, lanes: int, plan: str) -> No
 def test_copies_are_counted_like_any_loop() -> None:
     """A panel of an operand is stored once for each time that it is made."""
     program = analyse(MM)["mm"]
-    kernel, machine = mapped(program, "avx2", Options(plan="Strips"))
+    kernel, machine = mapped(program, "avx2", Options(plan=PANELS))
     stores = counted(kernel, machine, {n: np.array([64, 128, 256]) for n in "MKN"})
     grown = of(stores, "store") + of(stores, "trans") + of(stores, "scatter")
     assert (np.diff(np.log2(grown)) < 2.6).all()  # as elements, not as terms

@@ -98,7 +98,7 @@ def test_pitches_that_no_loop_moves_with() -> None:
         Y(i,j) +=! X(i,k) * T(k,j)
       }
     }"""
-    f = tcsym.define(source, options=Options(mapping="new"), target="cpu:avx2").f
+    f = tcsym.define(source, options=Options(), target="cpu:avx2").f
     x, w, y = np.ones((6, 5), "f4").T, np.ones((4, 6), "f4").T, np.zeros((5, 4), "f4")
     f(x, w, y)
     np.testing.assert_array_equal(y, np.full((5, 4), 11.25, "f4"))

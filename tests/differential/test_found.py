@@ -296,7 +296,7 @@ def test_loops_that_never_run_take_no_memory() -> None:
         np.testing.assert_array_equal(kernel(c, g), kernel.reference(c, g))
 
 
-@pytest.mark.parametrize("plan", ["", "i: Rows"])
+@pytest.mark.parametrize("plan", ["", "split i tile lane:8; order i.tile"])
 def test_temporaries_that_live_through_loops_in_order(plan: str) -> None:
     """Rows in lanes, inside of these, had a new one in each iteration."""
     text = """def f(uint8(N) D) -> (float(N, N) T) {
@@ -312,3 +312,17 @@ def test_temporaries_that_live_through_loops_in_order(plan: str) -> None:
     kernel = tcsym.define(text, target="cpu:avx2", options=options).f
     d = np.array([3, 5, 2], np.uint8)
     np.testing.assert_allclose(kernel(d), kernel.reference(d))
+
+
+def test_lanes_beyond_a_temporary_of_few_elements() -> None:
+    """A vector was stored to a register of three elements."""
+    text = """def f(float(K) A, int8(B) D) -> (float(K) T1, float(B) Z) {
+      T0(i) = D(i) * 3
+      T1(i) = A(i) <= i ? T0(min(i, B - 1)) - A(i) : 1.0
+      Z(i) = T0(i) * 2.0
+    }"""
+    options = tcsym.Options(bind="before")
+    kernel = tcsym.define(text, sizes={"B": 3, "K": 1}, options=options, target="cpu:avx2").f
+    a, d = np.zeros(1, np.float32), np.array([1, 2, 3], np.int8)
+    for got, wanted in zip(kernel(a, d), kernel.reference(a, d), strict=True):
+        np.testing.assert_array_equal(got, wanted)

@@ -28,7 +28,7 @@ def mm(float(M,K) A, float(K,N) B, size S) -> (C) {
   C(m,n) +=! A(m,k) * B(k,n) * (m < S ? 1.0 : 2.0)  # <b>&amp;
 }
 """
-FIRST, SECOND = Options(chains=4, parallelize=False), Options(plan="Strips")
+FIRST, SECOND = Options(chains=4, parallelize=False), Options(plan="GroupedRows")
 TREE = Split(
     Box(((1, 4096), (784, 784), (1, 1024))),
     Split(Predicate((0, 2), 20000), Leaf(FIRST), Leaf(SECOND)),

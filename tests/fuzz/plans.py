@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec.structs import replace
 
 from tcsym.compiler import Lowering, analyse
+from tcsym.mapping.plan import Directives
 from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.names import resolve_target
@@ -34,10 +36,23 @@ def options_of(
     def mapped(options: Options) -> Mapped:
         return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
 
-    nests = mapped(replace(drawn, mapping="old")).nests  # which has plans by name
-    offered = [(k, n) for k, x in nests.items() for names in offered_in(x).values() for n in names]
-    if not offered or rng.random() < 0.3:
+    usual = mapped(drawn)
+    named = sorted({name for names in offered_in(usual.choices).values() for name in names})
+    nests = {nest: tuple(_directives(x)) for nest, x in usual.nests.items()}
+    nests = {nest: plans for nest, plans in nests.items() if plans}
+    if rng.random() < 0.3 or not (named or nests):
         return drawn
-    nest, name = rng.choice(offered)
-    asking = replace(drawn, plan=f"{nest}: {name}")
-    return drawn if mapped(asking).warnings else asking  # inside of what is not taken
+    if not nests or (named and rng.random() < 0.5):
+        plan = rng.choice(named)
+    else:
+        plan = "\n".join(f"{nest}: {rng.choice(plans)}" for nest, plans in nests.items())
+    asking = replace(drawn, plan=plan)
+    return drawn if mapped(asking).warnings else asking  # only for some sizes, or unlike others
+
+
+def _directives(choices: Iterable[Choice | Note]) -> Iterator[str]:
+    """Those of a nest that sizes may choose among."""
+    for choice in choices:
+        for x in choice.versions if isinstance(choice, Choice) else ():
+            if isinstance(x, Taken) and isinstance(x.plan, Directives):
+                yield "; ".join(x.plan.lines)

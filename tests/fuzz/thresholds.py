@@ -21,18 +21,11 @@ PASSES = "tcsym.schedule."
 CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "order.coalesce": {"PARTS": (1, 3, 256), "PART_WORK": (1, 4096), "FEW_SHARED": (1, 8)},
     "storage.contract_storage": {"STACK_BYTES": (0, 256, 16384)},
-    "split.full_tiles": {"LEAST_VECTORS": (1, 2, 4)},
     "order.interchange_scans": {
         "PARTS": (1, 3, 8),
         "LEAST_ROWS": (1, 5, 16),
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
-    },
-    "order.fuse_row_sums": {
-        "ROWS": (1, 3, 32),
-        "LEAST_PARTS": (0, 0, 2),
-        "LEAST_STRIPS": (0, 0, 1),
-        "FAR_CACHES": (0, 0, 1),
     },
     "order.wavefront": {
         "STEP_WORK": (1, 1 << 20),
@@ -44,7 +37,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "split.guards": {"MOST_GUARDS": (1, 2, 4)},
     "split.quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
     "split.row_parts": {"SHORTEST": (1, 16)},
-    "combine.rfactor": {"MOST_PARTS": (1, 3, 64), "PART_WORK": (1, 2000)},
     "ahead.stream_stores": {
         "LONG_ROW_BYTES": (16, 64, 2048),
         "LEAST_SHARE": (4, 64),
@@ -54,6 +46,9 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.scalar.share_loops": {"LEAST_STATEMENTS": (1, 3, 8)},
+    "tcsym.mapping.carried": {"MOST_PATHS": (1, 8)},
+    "tcsym.mapping.rows": {"PART": (1, 3, 64), "FOLDED": (1, 4, 32)},
+    "tcsym.mapping.scans": {"SIDE_BY_SIDE": (2, 8), "VECTORS": (2, 4)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
     "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
     "tcsym.target.names": {
@@ -71,7 +66,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "fusion": ("max", "max", "preserve-coincident", "min"),
     "inner_fusion": ("same", "max", "preserve-coincident", "min"),
     "chains": (0, 1, 2, 3, 4),
-    "plan": ("", "", "Strips", "Rows"),
+    "plan": ("", "", "GroupedRows", "ScatterCopies"),
     "parallelize": (True, True, True, False),
     "parallel_loops": (1, 2, 3),
     "min_work_per_thread": (0, 0, 1000, 131072),

@@ -23,7 +23,7 @@ def proposed(source: str, target: str) -> Iterator[str]:
         return found
 
     with patch.object(serve, "versions", kept):
-        options = tcsym.Options(mapping="new")
+        options = tcsym.Options()
         tcsym.define(source, target=target, options=options).f.explain("mapped")
     for k in range(max(map(len, seen.values()))):
         lines = (f"{v}: {_text(x[min(k, len(x) - 1)], x[-1])}" for v, x in seen.items())

@@ -29,7 +29,7 @@ from tcsym.target.names import resolve_target
 from tests.codegen.harness import Loaded, load
 from tests.mapping import drawn
 
-NEW = Options(mapping="new")
+NEW = Options()
 SIZES = (1, 2, 3, 5, 8, 13, 17, 33)
 SERVED = ("matmul", "matmul_nt", "linear_relu", "batched_matmul", "softmax", "layer_norm")
 

@@ -111,7 +111,7 @@ def test_proposals_that_are_not_legal_are_left_out() -> None:
     """Copies of halves are not turned in registers: the batch is no lane, the rest is."""
     source = """def f(half(B,M,K) X, half(B,N,K) Y) -> (float(B,M,N) Z) {
       Z(b,m,n) +=! float(X(b,m,k)) * float(Y(b,n,k)) }"""
-    f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(mapping="new")).f
+    f = tcsym.define(source, target="cpu:avx2").f
     assert "stage" in f.explain("plan") and "b.lane" not in f.explain("plan")
 
 

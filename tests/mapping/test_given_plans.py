@@ -47,9 +47,9 @@ def bare(text: str) -> list[str]:
 @pytest.mark.parametrize("k", [range(1, 99), tcsym.Dim(multiple_of=8), 5])
 def test_what_prints_is_given_back(source: str, k: object) -> None:
     how = {"sizes": {"K": k}}
-    text = plan_of(source, Options(mapping="new"), **how)
+    text = plan_of(source, Options(), **how)
     assert bare(text)[0].endswith(":")
-    again = plan_of(source, Options(plan=text, mapping="old"), **how)
+    again = plan_of(source, Options(plan=text), **how)
     assert bare(again) == bare(text)
 
 
@@ -130,7 +130,7 @@ def test_where_a_call_says_more_it_is_told() -> None:
 def test_the_command_takes_it(tmp_path: Path) -> None:
     file, plan = tmp_path / "f.tc", tmp_path / "f.plan"
     file.write_text(MATMUL)
-    shown = CliRunner().invoke(main, ["show", str(file), "plan", "--options", "mapping=new"])
+    shown = CliRunner().invoke(main, ["show", str(file), "plan"])
     plan.write_text(shown.output)
     how = ["run", str(file), "--sizes", "M=3,N=9,K=5", "--check", "--plan", str(plan)]
     assert CliRunner().invoke(main, how).exit_code == 0

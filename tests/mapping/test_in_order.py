@@ -27,13 +27,11 @@ PROGRAMS = {
 HEAD = "def f({0}(M,K) X, inout {0}(K,N) T, inout {0}(M,N) Y, {0}(N,N) W) -> () {{ {1} }}"
 
 
-@pytest.mark.parametrize("mapping", ["", "new"])
 @pytest.mark.parametrize("dtype", ["float16", "float"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_steps(name: str, dtype: str, mapping: str) -> None:
-    options = tcsym.Options(mapping=mapping)
+def test_steps(name: str, dtype: str) -> None:
     source = HEAD.format(dtype, PROGRAMS[name])
-    f = tcsym.define(source, target="cpu:avx2", options=options).f
+    f = tcsym.define(source, target="cpu:avx2").f
     assert "runs inside of" not in str(f.explain("mapped"))
     numbers = np.random.default_rng(0)
     for m, k, n in SIZES:
@@ -51,7 +49,7 @@ def test_steps(name: str, dtype: str, mapping: str) -> None:
 def test_copies_of_what_stays_are_made_before() -> None:
     """Those of W, which no step changes; P of a step has its own."""
     source = HEAD.format("float", PROGRAMS["rnn"])
-    f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(mapping="new")).f
+    f = tcsym.define(source, target="cpu:avx2").f
     lines = [x.strip() for x in f.explain("mapped").splitlines()]
     loop = lines.index("serial t in 0:4")
     filled = [k for k, x in enumerate(lines) if x.startswith("W.copy") and "= W[" in x]
@@ -64,7 +62,7 @@ def test_sums_are_added_to_what_was_there(size: int) -> None:
     """Those of threads that scatter, each into elements of its own."""
     source = """def f(float(N,D) X, int16(N) q, float(M) z) -> (float(M,D) T) {
       T(q(x),j) +=! X(x,j) }"""
-    f = tcsym.define(source, target="cpu:avx2", options=tcsym.Options(mapping="new")).f
+    f = tcsym.define(source, target="cpu:avx2").f
     parts = [x for x in str(f.explain("plan")).splitlines() if x.startswith("T.")]
     assert len(parts) == 2 and "not mapped by directives" not in str(f.explain("mapped"))
     numbers = np.random.default_rng(0)

@@ -125,14 +125,14 @@ def test_unknown_nest() -> None:
 def test_library(name: str) -> None:
     """Programs that are served are so in all versions, and give what the reference gives."""
     source = tcsym.library.source(name)
-    kernel = tcsym.define(source, options=tcsym.Options(mapping="new"))[name]
+    kernel = tcsym.define(source)[name]
     assert "not mapped by" not in kernel.explain("mapped")
 
 
 def test_copies_have_a_place() -> None:
     """A copy is made where the plan says, not again for each iteration of a loop that leaves it."""
     source = "def f(float(B,M,K) X, float(B,N,K) Y) -> (Z) { Z(m,b,n) +=! X(b,m,k) * Y(b,n,k) }"
-    f = tcsym.define(source, options=tcsym.Options(mapping="new")).f
+    f = tcsym.define(source).f
     numbers = np.random.default_rng(0)
     x, y = (numbers.uniform(-1, 1, s).astype(np.float32) for s in ((64, 256, 3), (64, 4, 3)))
     np.testing.assert_allclose(f(x, y), np.einsum("bmk,bnk->mbn", x, y), atol=1e-5)

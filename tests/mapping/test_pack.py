@@ -117,7 +117,7 @@ def test_refusals(kind: tuple[str, str, str], plan: str, reason: str) -> None:
 @pytest.mark.parametrize("y", COLUMNS)
 @pytest.mark.parametrize(("a", "w"), [("float", "float"), ("int8", "int32")])
 def test_panels_of_constants_are_made_when_they_are_bound(a: str, w: str, y: str) -> None:
-    options = tcsym.Options(mapping="new")
+    options = tcsym.Options()
     kernel = tcsym.define(source(a, a, w, y=y), options=options, target=TARGETS[-1]).f
     k, n = 70, 90
     dtype = "int8" if a == "int8" else np.float32

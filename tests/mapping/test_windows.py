@@ -48,7 +48,7 @@ ALL |= {
   Y(h,w,c) min=! I(2*h+kh,w+kw,c) where kh in 0:4, kw in 0:3
 }""",
 }
-NEW = tcsym.Options(mapping="new")
+NEW = tcsym.Options()
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 21, 35)
 
 

@@ -24,9 +24,14 @@ def arguments(kernel: Kernel, sizes: dict[str, int], seed: int = 0) -> dict[str,
     return out
 
 
-def assert_same(naive: Kernel, mapped: Kernel, sizes: dict[str, int]) -> None:
-    expected, got = arguments(naive, sizes), arguments(naive, sizes)
+def assert_same(naive: Kernel, mapped: Kernel, sizes: dict[str, int], by_all: bool = True) -> None:
+    """By each version of nests that have several, or by the first one alone."""
+    expected = arguments(naive, sizes)
     execute(naive, sizes, expected)
-    execute(mapped, sizes, got)
-    for name, array in expected.items():
-        np.testing.assert_array_equal(got[name], array, err_msg=f"{naive.name}.{name} {sizes}")
+    versions = max((c.versions for c in mapped.choices), default=1)
+    for k in range(versions if by_all else 1):
+        got = arguments(naive, sizes)
+        execute(mapped, sizes, got, chosen={c.variable: k % c.versions for c in mapped.choices})
+        for name, array in expected.items():
+            told = f"{naive.name}.{name} {sizes}, versions {k}"
+            np.testing.assert_array_equal(got[name], array, err_msg=told)

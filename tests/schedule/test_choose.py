@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE, Condition, any_of, ge, negate, var
@@ -16,8 +15,9 @@ from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
-from tcsym.schedule.plan import Refusal, Strips, Version, always, renamed
-from tcsym.schedule.version.choose import Proposal, choose, schedule_by
+from tcsym.schedule.order_plans import RowsInOrder
+from tcsym.schedule.plan import Version, always, renamed
+from tcsym.schedule.version.choose import Proposal, choose
 from tcsym.sizes.context import Known
 from tests.schedule import naive
 from tests.schedule.targets import AVX2
@@ -30,33 +30,33 @@ def setting(whole: bool = False) -> Setting:
     return Setting(AVX2, Options(), Names.of(KERNEL), [], whole=whole)
 
 
-class Marked(Strips, frozen=True):
-    """With a number to know it by."""
+class Marked(RowsInOrder, frozen=True):
+    """Of a loop, with a number to know it by."""
 
+    columns: str
     number: int
 
 
-def proposal(*versions: Version[Strips] | Refusal) -> Proposal[Strips]:
+def proposal(*versions: Version[Marked]) -> Proposal[Marked]:
     return lambda kernel, nest, setting: versions
 
 
-def last(n: int) -> Proposal[Strips]:
+def last(n: int) -> Proposal[Marked]:
     """What always holds, for what is left by then."""
 
-    def propose(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Strips]]:
+    def propose(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Marked]]:
         _, columns, _ = loops_in(find_loop(kernel.body, nest))
         yield always(Marked(columns.variable, n))
 
     return propose
 
 
-def strips(when: Condition, n: int, **how: Any) -> Version[Strips]:
+def marked(when: Condition, n: int, **how: Any) -> Version[Marked]:
     return Version(when, Marked("j", n), **how)
 
 
-def mark(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+def mark(plan: Marked, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The plan's number is where it was applied: in the loop over its columns, inside the nest."""
-    assert isinstance(plan, Marked)
     assert plan.columns in {x.variable for x in loops_in(find_loop(kernel.body, nest))}
     body = replace_loop(kernel.body, plan.columns, lambda x: replace(x, unroll=plan.number))
     return replace(kernel, body=body)
@@ -74,40 +74,18 @@ def cascade(node: Node) -> list[tuple[Condition, str, int]]:
 
 
 def test_versions_are_tested_in_the_order_of_proposals() -> None:
-    given = [proposal(strips(MANY, 2), strips(SOME, 3)), last(4)]
+    given = [proposal(marked(MANY, 2), marked(SOME, 3)), last(4)]
     made = choose(KERNEL, "i", setting(), given, mark)
     tests = cascade(made.body)
     assert [x[0] for x in tests] == [MANY, SOME, TRUE]
     assert [x[2] for x in tests] == [2, 3, 4]
-    assert [x[1] for x in tests] == [
-        "i",
-        "i.1",
-        "i.2",
-    ]  # each version takes the name of what is left
+    assert [x[1] for x in tests] == ["i.1", "i.2", "i"]  # what is left keeps its name
 
 
-@pytest.mark.parametrize(
-    "side, names, condition",
-    [("instead", ("i", "i.1"), MANY), ("before", ("i.1", "i"), MANY)],
-)
-def test_whose_the_names_are(side: Any, names: tuple[str, str], condition: Condition) -> None:
-    given = [proposal(strips(MANY, 2, side=side), always(Marked("j", 3)))]
-    tests = cascade(choose(KERNEL, "i", setting(), given, mark).body)
-    assert tests == [(condition, names[0], 2), (TRUE, names[1], 3)]
-
-
-def test_a_copy_that_is_tested_last() -> None:
-    given = [proposal(strips(MANY, 2, side="after"), always(Marked("j", 3)))]
-    tests = cascade(choose(KERNEL, "i", setting(), given, mark).body)
-    assert tests == [(negate(MANY), "i", 3), (TRUE, "i.1", 2)]
-
-
-def test_loops_of_later_versions_follow_the_names_of_what_is_left() -> None:
+def test_plans_of_versions_are_of_their_loops() -> None:
     """`mark` finds the columns in the nest that is its own."""
-    versions = [
-        strips(ge(var("M"), n), n, side=side) for n, side in ((64, "instead"), (32, "after"))
-    ]
-    given = [proposal(*versions, strips(SOME, 16, side="before"), always(Marked("j", 2)))]
+    versions = [marked(ge(var("M"), n), n) for n in (64, 32, 16)]
+    given = [proposal(*versions, always(Marked("j", 2)))]
     own = setting()
     choose(KERNEL, "i", own, given, mark)
     (choice,) = own.record
@@ -115,27 +93,27 @@ def test_loops_of_later_versions_follow_the_names_of_what_is_left() -> None:
     columns = [
         x.plan.columns
         for x in choice.versions
-        if isinstance(x, Taken) and isinstance(x.plan, Strips)
+        if isinstance(x, Taken) and isinstance(x.plan, Marked)
     ]
-    assert columns == ["j", "j.2", "j.3", "j.1"]
+    assert columns == ["j.1", "j.2", "j.3", "j"]
 
 
 def test_a_proposal_sees_what_is_left() -> None:
     seen: list[str] = []
 
-    def look(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Strips]]:
+    def look(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Marked]]:
         seen.append(nest)
-        yield strips(MANY, len(seen))
+        yield marked(MANY, len(seen))
 
-    def columns(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    def columns(plan: Marked, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
 
     choose(KERNEL, "i", setting(), [look, look, last(3)], columns)
-    assert seen == ["i", "i.1"]
+    assert seen == ["i", "i"]
 
 
 def test_the_first_that_always_holds_is_the_last_that_is_asked() -> None:
-    def never(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Strips]]:
+    def never(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Marked]]:
         raise AssertionError("asked")
         yield
 
@@ -147,18 +125,18 @@ def test_the_first_that_always_holds_is_the_last_that_is_asked() -> None:
 
 def test_what_no_size_of_the_context_needs_is_passed_over() -> None:
     few = replace(KERNEL, context=(Known("M", 1, 32),))
-    given = [proposal(strips(MANY, 2), strips(SOME, 3)), last(4)]
+    given = [proposal(marked(MANY, 2), marked(SOME, 3)), last(4)]
     assert [x[2] for x in cascade(choose(few, "i", setting(), given, mark).body)] == [3, 4]
 
 
 def test_what_all_sizes_of_the_context_need_is_alone() -> None:
     many = replace(KERNEL, context=(Known("M", 64, None),))
-    given = [proposal(strips(MANY, 2), strips(SOME, 3)), last(4)]
+    given = [proposal(marked(MANY, 2), marked(SOME, 3)), last(4)]
     assert cascade(choose(many, "i", setting(), given, mark).body) == [(TRUE, "i", 2)]
 
 
 def test_seldom_sizes_are_left_out_unless_the_kernel_is_whole() -> None:
-    given = [proposal(strips(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
+    given = [proposal(marked(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
     own = setting()
     made = choose(replace(KERNEL, left_out=negate(FEW)), "i", own, given, mark)
     assert made.left_out == any_of((negate(FEW), MANY))
@@ -172,30 +150,27 @@ def test_seldom_sizes_are_left_out_unless_the_kernel_is_whole() -> None:
 
 def test_sizes_are_not_left_out_if_the_context_has_no_others() -> None:
     many = replace(KERNEL, context=(Known("M", 64, None),))
-    given = [proposal(strips(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
+    given = [proposal(marked(MANY, 2, is_seldom=True), always(Marked("j", 3)))]
     made = choose(many, "i", setting(), given, mark)
     assert made.left_out == FALSE and cascade(made.body) == [(TRUE, "i", 2)]
 
 
-def test_notes_and_refusals_are_kept_in_order() -> None:
-    def noted(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-        setting.note(nest, f"strips along {plan.columns}")
+def test_notes_are_kept_in_order() -> None:
+    def noted(plan: Marked, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+        setting.note(nest, f"rows along {plan.columns}")
         return kernel
 
-    versions = strips(MANY, 2, note="many rows"), Refusal("no tile"), always(Marked("j", 3))
     own = setting()
-    choose(KERNEL, "i", own, [proposal(*versions)], noted)
+    choose(KERNEL, "i", own, [proposal(marked(MANY, 2), always(Marked("j", 3)))], noted)
     assert list(notes_of(own.record)) == [
-        Note("i", "many rows"),
-        Note("i", "strips along j"),
-        Note("i.1", "no tile"),
-        Note("i.1", "strips along j.1"),
+        Note("i.1", "rows along j.1"),
+        Note("i", "rows along j"),
     ]
 
 
 def test_choices_inside_a_plan_are_inside_its_version() -> None:
-    def outer(plan: Strips, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-        return schedule_by(Marked("j", 7), kernel, "j", setting, mark)
+    def outer(plan: Marked, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+        return choose(kernel, "j", setting, [proposal(always(Marked("j", 7)))], mark)
 
     own = setting()
     choose(KERNEL, "i", own, [proposal(always(Marked("j", 2)))], outer)

@@ -11,7 +11,9 @@ from tcsym.index.expr import eq, var
 from tcsym.ir.loops import Branch, Kernel, Node, Update
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.plan import Staged
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.guarded_products import guard_factors
 from tests.schedule.targets import AVX2
@@ -67,7 +69,9 @@ def test_the_image_is_padded_and_the_product_runs_in_a_register_tile() -> None:
     """Weights that the kernel makes are not asked whether they are finite."""
     made = DENSE.replace("  Y(", "  G(o,c,k) = F(o,c,k) * 2\n  Y(").replace("* F(", "* G(")
     mapped = map_cpu(naive(made), AVX2, Options())
-    assert any("padded copy" in n for n in mapped.notes)
+    choices = [x for x in mapped.choices if isinstance(x, Choice)]
+    plans = [x.plan for c in choices for x in c.versions if isinstance(x, Taken)]
+    assert Staged("a padded copy of guarded reads") in plans
     found = selects(mapped.kernel.body)
     assert found and all(v.eager for v in found)
 

@@ -40,10 +40,12 @@ def mapped(text: str) -> str:
     return tcsym.define(text, target="cpu:avx2").attention.explain("mapped")
 
 
-def test_rows_that_share_nothing_go_outside_and_their_points_into_strips() -> None:
+def test_rows_that_share_nothing_go_outside_and_sums_stay_in_registers() -> None:
     loops = mapped(ATTENTION)
-    assert "strips along v" in loops
-    assert loops.index("parallel b") < loops.index("serial t in")
+    at = loops.index("serial t in")
+    assert loops.index("parallel b in") < at
+    points, sums, terms = (loops.index(x, at) for x in ("serial v.tile", "Y_acc", "serial k"))
+    assert points < sums < terms
 
 
 def test_rows_that_share_operands_stay_inside() -> None:
@@ -54,5 +56,9 @@ def test_rows_that_share_operands_stay_inside() -> None:
 @pytest.mark.parametrize("text", [MIXED, MIXED_POINTS])
 def test_what_others_wrote_keeps_loops_where_they_are(text: str) -> None:
     loops = mapped(text)
-    outside = "parallel b" in loops[: loops.index("serial t in")]
-    assert not outside if text is MIXED else "strips along v" not in loops
+    at = loops.index("serial t in")
+    if text is MIXED:
+        assert "parallel b" not in loops[:at]
+    else:
+        assert loops.index("serial k", at) < loops.index("serial v_1", at)
+        assert "Y_acc" not in loops

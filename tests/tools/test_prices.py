@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tcsym.compiler import analyse
 from tcsym.cost.terms import LEAST, TERMS, row
+from tools.choices.measure import alternatives_of, plans_at
 from tools.choices.prices import Counted, fitted, in_folds, prices_lines
 from tools.choices.regret import Line
 
@@ -46,11 +48,13 @@ def test_folds_choose_the_fastest_by_prices_of_other_programs() -> None:
 def test_a_table_is_mapped_again(tmp_path: Path) -> None:
     """Plans that today's code does not have are left out; the others are counted and chosen of."""
     lines = []
+    found = {x.option: x.mapped for x in alternatives_of(analyse(SUMS)["f"], "cpu:avx2")}
+    options = ("m.columns, 2 vectors", "m.columns, 4 vectors")
     for n in (50, 400):
-        plans = ["strips of columns m", "vectors", "magic"]
+        plans = [plans_at(found[o], {"N": n, "M": 37})[0] for o in options]
         given = [
             {"option": o, "plans": p, "ns": 10.0 * k + 5}
-            for k, (o, p) in enumerate(zip(("", "0.Rows", "0.Magic"), plans))
+            for k, (o, p) in enumerate(zip(("", options[1], "0.Magic"), (*plans, "magic")))
         ]
         about = {"program": "sums", "family": "rows", "target": "cpu:avx2", "source": SUMS}
         sizes = {"N": n, "M": 37}

@@ -16,6 +16,7 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tcsym.frontend.program import Call
 from tcsym.index.expr import (
     FALSE,
     ONE,
@@ -50,17 +51,18 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Store,
+    Value,
 )
-from tcsym.ir.traverse import map_node, walk
+from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.split.full_tiles import is_cheap
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.target.machine import Machine
 
 LONG_ROW_BYTES = 2048
+CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
 LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it
 
@@ -132,7 +134,7 @@ def _find_streams(
     for x, around in walk(nest):
         if isinstance(x, Loop | Block | Branch | Allocate):
             continue
-        if not isinstance(x, Store) or not is_cheap(x.value):
+        if not isinstance(x, Store) or not _is_cheap(x.value):
             return ()
         buffer = kernel.buffer(x.buffer)
         condition = FALSE if x.buffer in read else _can_stream(buffer, x, around, unit)
@@ -229,3 +231,8 @@ def _bytes(buffer: Buffer) -> Index:
     for extent_ in buffer.shape:
         total = total * extent_
     return total
+
+
+def _is_cheap(v: Value) -> bool:
+    """No function of more than an instruction or two is called."""
+    return all(x.function in CHEAP_CALLS for x in subvalues(v) if isinstance(x, Call))

@@ -162,17 +162,6 @@ def differ(a: Index, b: Index) -> bool:
     return d.constant % gcd(*(c for _, c in d.terms)) != 0
 
 
-def offset_stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:
-    """As `stride`, for subscripts that move unevenly by themselves but not in their address."""
-    total = ZERO
-    for s, step in zip(subscripts, buffer.element_strides()):
-        if isinstance(s, Index):
-            total = total + s * step
-        elif variable in value_variables(s):
-            return None
-    return linear_coefficient(total, variable)
-
-
 def rename_buffers(node: Node, new: Mapping[str, str]) -> Node:
     """`node` with every access of a buffer that `new` has on what it says."""
 

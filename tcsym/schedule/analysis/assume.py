@@ -44,7 +44,7 @@ def assume(kernel: Kernel) -> Kernel:
     """The kernel for sizes in its context: what loop variables range over is followed inwards."""
     if not kernel.context:
         return kernel
-    return replace(kernel, body=_assumed(kernel.body, ranges_of(kernel.context)))
+    return replace(kernel, body=assumed(kernel.body, ranges_of(kernel.context)))
 
 
 def in_context(kernel: Kernel, condition: Condition) -> Condition:
@@ -54,22 +54,23 @@ def in_context(kernel: Kernel, condition: Condition) -> Condition:
     return decided(condition, ranges_of(kernel.context))
 
 
-def _assumed(n: Node, ranges: Ranges) -> Node:
+def assumed(n: Node, ranges: Ranges) -> Node:
+    """`n` without what these ranges and those of its loops decide."""
     match n:
         case Block(body):
-            return block(*(_assumed(x, ranges) for x in body))
+            return block(*(assumed(x, ranges) for x in body))
         case Loop():
             return _loop(n, ranges)
         case Branch(c, a, b):
             condition = simplified_condition(c, ranges)
             if condition == TRUE:
-                return _assumed(a, ranges)
-            orelse = None if b is None else _assumed(b, ranges)
+                return assumed(a, ranges)
+            orelse = None if b is None else assumed(b, ranges)
             if condition == FALSE:
                 return block() if orelse is None else orelse
-            return Branch(condition, _assumed(a, ranges), orelse)
+            return Branch(condition, assumed(a, ranges), orelse)
         case Allocate(b, body):
-            return Allocate(b, _assumed(body, ranges))
+            return Allocate(b, assumed(body, ranges))
         case Store() | Update() | Verify() | TransposeBlock() | DeviceNode():
             return map_node(n, None, _value(ranges), lambda i: simplified(i, ranges))
         case _:
@@ -83,7 +84,7 @@ def _loop(n: Loop, ranges: Ranges) -> Node:
         return block()
     inside = {**ranges, n.variable: Interval(low, None if high is None else high - 1)}
     mask = n.mask and _mask(n.mask, upper, ranges)
-    body = _assumed(n.body, inside)
+    body = assumed(n.body, inside)
     return replace(n, lower=lower, upper=upper, mask=mask, body=body)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from tcsym.index.expr import ZERO, Index
 from tcsym.index.linear import linear_coefficient
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import Loop, Update
-from tcsym.ir.traverse import loads
+from tcsym.ir.loops import Loop
 
 
 def slides(s: object, moving: str, window: Iterable[Loop]) -> bool:
@@ -40,9 +39,3 @@ def _covers(step: Index, s: Index, inside: Iterable[Loop]) -> bool:
         reach = reach + c * extent(x)
     left = step - reach
     return is_nonnegative(left, left.variables())
-
-
-def slides_over(x: Update, around: Iterable[Loop], moving: str) -> bool:
-    """Some operand of the reduction is read by windows that slide along `moving`."""
-    window = tuple(around)
-    return any(slides(s, moving, window) for r in loads(x.value) for s in r.subscripts)

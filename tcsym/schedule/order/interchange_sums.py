@@ -2,28 +2,64 @@
 """Rows of sums inside the loop over their terms -> that loop inside of each point of the rows.
 
 In a step of linear attention, `S(k,v) = S(k,v) + ..` and `Y(v) +=! Q(k) * S(k,v)` share loops over
-k around v: each term would load and store all of Y. With v outside, sums stay in registers.
+k around v: each term would load and store all of Y. With v outside, sums stay in registers. So with
+`a(m) +=! X(m,d)`, `b(n) +=! Y(n,d)`, which may share the loop over d: each gets one of its own.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from msgspec.structs import replace
 
-from tcsym.ir.loops import Block, Kernel, Loop, Node, block
+from tcsym.ir.loops import Block, Kernel, Loop, Node, Update, block
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses
-from tcsym.schedule.analysis.loops import in_loops, replace_loop
-from tcsym.schedule.analysis.names import rename_loops
+from tcsym.schedule.analysis.loops import children, in_loops, replace_loop, statements_in
+from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.analysis.rows import are_own
 
 
-def interchange_sums(kernel: Kernel) -> Kernel:
+def interchange_sums(kernel: Kernel, names: Names) -> Kernel:
     """In loops in order: where rows are made ready, summed in and used in loops of their own, one
-    loop over their points does all that, if points touch nothing that others write."""
+    loop over their points does all that, if points touch nothing that others write. Sums outside
+    of all points: inside of those of each."""
     for loop, around in tuple(walk(kernel.body)):
-        if isinstance(loop, Loop) and loop.is_steps and not around:
-            kernel = replace(kernel, body=replace_loop(kernel.body, loop.variable, _changed))
+        if isinstance(loop, Loop) and not around:
+            change = _changed if loop.is_steps else partial(_apart, names=names)
+            kernel = replace(kernel, body=replace_loop(kernel.body, loop.variable, change))
     return kernel
+
+
+def _apart(terms: Loop, names: Names) -> Node:
+    """The sums of nests inside the loop over their terms, each with a loop of its own inside."""
+    nests = children(terms.body)
+    if terms.order != "reduction" or not all(_is_nest(x, terms.variable) for x in nests):
+        return terms
+    found = [x for x, _ in statements_in(terms)]
+    sums = [x.buffer for x in found if isinstance(x, Update)]
+    used = [a.buffer for x in nests for a in accesses(x) if not a.written]
+    written = [{a.buffer for a in accesses(x) if a.written} for x in nests]
+    if len(sums) < len(found) or {*sums} & {*used} or sum(map(len, written)) > len({*sums}):
+        return terms
+    return block(*(_with_terms(x, terms, names.fresh(terms.variable)) for x in nests))
+
+
+def _is_nest(x: Node, terms: str) -> bool:
+    return (
+        isinstance(x, Loop)
+        and (x.order, x.kind) == ("parallel", "serial")
+        and terms not in x.lower.variables() | x.upper.variables()
+    )
+
+
+def _with_terms(nest: Node, terms: Loop, name: str) -> Node:
+    band: list[Loop] = []
+    while isinstance(nest, Loop) and _is_nest(nest, terms.variable):
+        band.append(nest)
+        nest = nest.body
+    inner = rename_loops(replace(terms, body=nest), {terms.variable: name})
+    return in_loops(band, inner)
 
 
 def _changed(scan: Loop) -> Node:

@@ -8,21 +8,27 @@ from msgspec.structs import replace
 from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Node
-from tcsym.ir.traverse import map_inner, map_node
+from tcsym.ir.traverse import map_inner, map_node, walk
 from tcsym.schedule.analysis.cost import Costs
 from tcsym.schedule.analysis.loops import scatters
 from tcsym.target.machine import Machine
 
 
-def independent_as_parallel(node: Node) -> Node:
-    """`node` in which loops that were taken iteration by iteration count as parallel again."""
+def independent_as_parallel(node: Node, of_lengths: bool = True) -> Node:
+    """`node` in which loops that were taken iteration by iteration count as parallel again;
+    of_lengths: also those around ranges that tensors hold."""
 
     def again(x: Node) -> Node:
-        if isinstance(x, Loop) and x.independent:
+        if isinstance(x, Loop) and x.independent and (of_lengths or not _reads_lengths(x)):
             return replace(x, order="parallel", independent=False)
         return x
 
     return map_node(node, again)
+
+
+def _reads_lengths(loop: Loop) -> bool:
+    inside = (x for x, _ in walk(loop.body) if isinstance(x, Loop))
+    return any(x.value is not None or x.at is not None for x in inside)
 
 
 def parallelise(kernel: Kernel, machine: Machine) -> Kernel:

@@ -14,16 +14,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE, Condition, any_of, condition_variables
-from tcsym.ir.loops import Kernel
+from tcsym.ir.loops import Branch, Kernel
 from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.loops import loops_around
+from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.chosen import Choice, Note, Taken
-from tcsym.schedule.plan import P, Plan, Refusal, Version, always, renamed
-from tcsym.schedule.version.versioning import Loops, beside
+from tcsym.schedule.plan import P, Version, renamed
+from tcsym.schedule.version.versioning import duplicate
 
 NONE = "-"  # what no plan is called
-Proposal = Callable[[Kernel, str, Setting], Iterable[Version[P] | Refusal]]
+Proposal = Callable[[Kernel, str, Setting], Iterable[Version[P]]]
 Apply = Callable[[P, Kernel, str, Setting], Kernel]
 
 
@@ -41,27 +41,8 @@ def choose(
     return rest.kernel
 
 
-def schedule_by(
-    plan: P, kernel: Kernel, nest: str, setting: Setting, apply: Apply[P], note: str = ""
-) -> Kernel:
-    """The nest by this plan, whatever the sizes."""
-    return choose(kernel, nest, setting, [lambda *_: [always(plan, note)]], apply)
-
-
-def record(
-    plan: Plan, nest: str, setting: Setting, run: Callable[[Setting], Kernel], note: str = ""
-) -> Kernel:
-    """What `run` makes, which is all of the nest; as the plan's in the record of the setting."""
-    inside = setting.recording()
-    if note:
-        inside.note(nest, note)
-    kernel = run(inside)
-    setting.record.append(Choice(nest, (Taken(TRUE, plan, tuple(inside.record)),)))
-    return kernel
-
-
 class _Rest(Struct, Generic[P]):
-    """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
+    """What versions have left of a nest.
 
     wanted: the plan that options ask for (`Options.plan`), until it comes. offered: by the names
     that plans have there; all there are, if it is_listed.
@@ -72,7 +53,6 @@ class _Rest(Struct, Generic[P]):
     setting: Setting
     apply: Apply[P]
     taken: list[Taken | Note] = field(default_factory=list)
-    loops: Loops = field(default_factory=dict)
     wanted: str = ""
     offered: list[tuple[str, Version[P]]] = field(default_factory=list)
     is_listed: bool = False
@@ -91,17 +71,12 @@ class _Rest(Struct, Generic[P]):
 
     def _take_all(self, proposals: tuple[Proposal[P], ...]) -> bool:
         for propose in proposals:
-            self.loops = {}
             if any(self.take(x) for x in propose(self.kernel, self.nest, self.setting)):
                 return True
         return False
 
-    def take(self, x: Version[P] | Refusal) -> bool:
+    def take(self, x: Version[P]) -> bool:
         """True if nothing is left."""
-        if isinstance(x, Refusal):
-            if not self.wanted:
-                self.taken.append(Note(self.nest, x.reason))
-            return False
         needs = in_context(self.kernel, x.when if x.needs is None else x.needs)
         if needs == FALSE:
             return False
@@ -129,29 +104,21 @@ class _Rest(Struct, Generic[P]):
             return False
         if x.is_seldom and not self.setting.whole and when != TRUE and self._is_of_sizes(when):
             self.kernel = replace(self.kernel, left_out=any_of((self.kernel.left_out, when)))
-            self.taken.append(Taken(when, renamed(x.plan, self.loops), is_left_out=True))
+            self.taken.append(Taken(when, x.plan, is_left_out=True))
             return False
-        is_alone = when == TRUE
-        inside = self.setting.recording()
-        if x.note:
-            inside.note(self.nest, x.note)
-        nest, loops = self.nest, self.loops
-        if not is_alone:
-            both = beside(self.kernel, nest, when, x.side, self.setting.names)
-            self.kernel, self.nest = both.kernel, both.rest[nest]
-            self.loops = _after(loops, both.rest)
-            nest, loops = both.version[nest], _after(loops, both.version)
+        inside, nest, loops = self.setting.recording(), self.nest, dict[str, str]()
+        if when != TRUE:
+            here = find_loop(self.kernel.body, nest)
+            self.kernel, copy, loops = duplicate(self.kernel, here, self.setting.names)
+            branch = Branch(when, copy, here)
+            body = replace_loop(self.kernel.body, nest, lambda _: branch)
+            self.kernel, nest = replace(self.kernel, body=body), loops[nest]
         plan = renamed(x.plan, loops)
         self.kernel = self.apply(plan, self.kernel, nest, inside)
         self.taken.append(Taken(when, plan, tuple(inside.record)))
-        return is_alone
+        return when == TRUE
 
     def _is_of_sizes(self, when: Condition) -> bool:
         """Known before the kernel begins; in a strip it may move with the strip."""
         around = {x.variable for x in loops_around(self.kernel.body, self.nest)}
         return around.isdisjoint(condition_variables(when))
-
-
-def _after(first: Loops, then: Loops) -> Loops:
-    """Both renamings, one after the other."""
-    return {**then, **{old: then.get(new, new) for old, new in first.items()}}

@@ -43,7 +43,7 @@ def _grouped(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Ro
     pays = all_of((some, _pays(kernel, found, setting)))
     rows = tuple(x.variable for x in found.rows)
     operands = tuple(dict.fromkeys(r.tensor for r in found.reads))
-    yield Version(pays, GroupedRows(rows, operands), "before", is_seldom=True, needs=some)
+    yield Version(pays, GroupedRows(rows, operands), is_seldom=True, needs=some)
     yield always(RowsInOrder())
 
 

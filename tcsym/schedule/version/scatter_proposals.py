@@ -50,7 +50,7 @@ def _copies(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Sca
     if setting.options.parallelize:
         found = _found(kernel, nest)
         parts = minimum(_most(kernel, found, MOST_COPIES, setting), var(THREADS))
-        yield Version(ge(parts, 2), ScatterCopies(MOST_COPIES), "before")
+        yield Version(ge(parts, 2), ScatterCopies(MOST_COPIES))
 
 
 def _columns(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[ScatterPlan]]:
@@ -61,7 +61,7 @@ def _columns(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Sc
     if row.lower.variables() | row.upper.variables() <= frozenset(kernel.sizes):
         least = 1 if len(found.rows) > 1 else LEAST_COLUMNS
         parts = _parts(kernel, found, least, setting)
-        yield Version(ge(parts, 2), ScatterColumns(row.variable, least), "before")
+        yield Version(ge(parts, 2), ScatterColumns(row.variable, least))
 
 
 def _order(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[ScatterPlan]]:

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import Condition, negate
-from tcsym.ir.loops import Branch, Kernel, Loop, Node
+from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.access import rename_buffers
-from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
+from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.analysis.names import N, Names, rename_loops
-from tcsym.schedule.plan import Side
-
-Loops = Mapping[str, str]  # of a copy, by those of what was copied
 
 
 def duplicate(kernel: Kernel, node: N, names: Names) -> tuple[Kernel, N, dict[str, str]]:
@@ -43,29 +38,3 @@ class Copies(Struct):
     def of(self, node: N) -> N:
         self.kernel, copy, _ = duplicate(self.kernel, node, self.names)
         return copy
-
-
-class Beside(Struct, frozen=True):
-    """`version`, `rest`: the loops of both, by those of the nest that they were."""
-
-    kernel: Kernel
-    version: Loops
-    rest: Loops
-
-
-def beside(kernel: Kernel, nest: str, when: Condition, side: Side, names: Names) -> Beside:
-    """The nest and a copy of it, one of which runs where the condition holds."""
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-
-    def branch(x: Loop) -> Node:
-        match side:
-            case "instead":
-                return Branch(when, x, copy)
-            case "before":
-                return Branch(when, copy, x)
-            case "after":
-                return Branch(negate(when), x, copy)
-
-    kernel = replace(kernel, body=replace_loop(kernel.body, nest, branch))
-    same = {v: v for v in new}
-    return Beside(kernel, same, new) if side == "instead" else Beside(kernel, new, same)
