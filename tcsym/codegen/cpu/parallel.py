@@ -21,7 +21,7 @@ from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Val
-from tcsym.index.expr import Index, of_atom, var
+from tcsym.index.expr import Index, Max, of_atom, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop
 from tcsym.ir.regions import Region
@@ -70,9 +70,17 @@ def is_uneven(loop: Loop) -> bool:
     moving -= {x.variable for x in inside if x.order != "parallel"}
     return any(
         (x.lower.variables() | x.upper.variables()) & read
-        or (x.order == "reduction" and any(atom in moving for atom, _ in extent(x).terms))
+        or (x.order == "reduction" and _grows(extent(x), moving))
         for x in inside
     )
+
+
+def _grows(e: Index, moving: set[str]) -> bool:
+    """With one of these variables; also where it is no less than a bound."""
+    for atom, _ in e.terms:
+        if atom in moving or (isinstance(atom, Max) and any(_grows(a, moving) for a in atom.args)):
+            return True
+    return False
 
 
 def _items(context: Context, region: Region) -> Iterator[_Item]:
