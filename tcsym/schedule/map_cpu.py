@@ -30,7 +30,7 @@ from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes,
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
-from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
+from tcsym.schedule.order.interchange_scans import has_steps_of_nests, interchange_scans
 from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
@@ -178,7 +178,7 @@ def nests(node: Node) -> tuple[str, ...]:
     """Outermost loops that need not run in order, below the ones that do or find positions."""
     match node:
         case Loop():
-            inside = node.order == "sequential" or is_blocked_scan(node) or finds_positions(node)
+            inside = node.order == "sequential" or has_steps_of_nests(node) or finds_positions(node)
             return nests(node.body) if inside else (node.variable,)
         case Block(body):
             return tuple(v for x in body for v in nests(x))

@@ -53,18 +53,10 @@ def interchange_scans(kernel: Kernel, names: Names, in_blocks: bool = True) -> K
     return kernel
 
 
-def is_blocked_scan(node: Node) -> bool:
-    """Loops over rows, or blocks of them, around a loop in order around parallel ones."""
-    if not isinstance(node, Loop) or node.order != "parallel":
-        return False
-    scan = node.body
-    if is_blocked_scan(scan):
-        return True
-    return isinstance(scan, Loop) and scan.is_steps and any(_is_nest(x) for x in _tops(scan.body))
-
-
-def _is_nest(node: Node) -> bool:
-    return isinstance(node, Loop) and node.order == "parallel"
+def has_steps_of_nests(node: Loop) -> bool:
+    """A loop in order inside is around parallel ones: these are nests, and its rows are not."""
+    inside = [(x, around) for x, around in walk(node.body) if isinstance(x, Loop)]
+    return any(x.order == "parallel" and any(y.is_steps for y in around) for x, around in inside)
 
 
 def _tops(node: Node) -> tuple[Node, ...]:
