@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from tcsym.cost.terms import Counts, counts, of
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
-from tcsym.index.expr import ZERO, Index
+from tcsym.index.expr import ZERO, Atom, FloorDiv, Index, floordiv, of_atom, var
 from tcsym.index.linear import linear_coefficient
+from tcsym.index.values import map_atoms
 from tcsym.ir.device import not_on_a_cpu
 from tcsym.ir.loops import (
     Buffer,
@@ -322,9 +323,11 @@ class _Statement(Struct, frozen=True):
         own = self._own(used)
         copies = prod(x.count for x in own if not x.are_lanes)
         shared = 1.0 if stores else _places(subscripts, own) / max(1, copies)
-        lane = next((x.variable for x in own if x.are_lanes), None)
-        if lane is None:
+        vector = next((x for x in own if x.are_lanes), None)
+        if vector is None:
             return counts(store=copies) if stores else counts(splat=copies * shared)
+        lane = vector.variable
+        subscripts = [_once_in_lanes(s, lane, vector.count) for s in subscripts]
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == elements:
@@ -414,6 +417,20 @@ def _places(subscripts: Sequence[Index], own: Sequence[Copies]) -> int:
 
 def _variables(subscripts: Iterable[object]) -> Variables:
     return Variables().union(*(s.variables() for s in subscripts if isinstance(s, Index)))
+
+
+def _once_in_lanes(s: Index, lane: str, count: int) -> Index:
+    """Without the lane in quotients that are the same in all of them: of (k + 8*t)/64 in eight."""
+
+    def one(a: Atom) -> Index | None:
+        if not isinstance(a, FloorDiv) or lane not in of_atom(a).variables():
+            return None
+        size, rest = a.divisor.as_int(), a.dividend - var(lane)
+        even = rest.constant % count == 0 and all(c % count == 0 for _, c in rest.terms)
+        same = size is not None and size % count == 0 and even and lane not in rest.variables()
+        return floordiv(rest, a.divisor) if same else None
+
+    return map_atoms(s, one)
 
 
 def _distance(buffer: Buffer, subscripts: Sequence[Index], lane: str) -> int:

@@ -6,7 +6,7 @@ A proposal is a text: what prints is what a user may give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tcsym.index.values import substitute
 from tcsym.mapping.contraction import contraction
@@ -18,7 +18,7 @@ from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.scans import is_scan, scans
 from tcsym.mapping.text import parse
-from tcsym.mapping.windows import has_windows, is_pooling, window_facts, windows
+from tcsym.mapping.windows import hang_over_edges, has_windows, is_pooling, window_facts, windows
 from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
@@ -55,14 +55,25 @@ def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposa
             raise
 
 
-def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
+def _proposals(nest: Nest, machine: Machine) -> Iterable[Proposal]:
     if is_scan(nest):
         return scans(nest, lanes(nest, machine))
     found = None if nest.is_found else contraction(nest)
     if found is None and is_fused(nest):
         return fused(nest, machine, lanes(nest, machine), lambda x: _proposals(x, machine))
     if not nest.is_found and has_windows(nest, found):
-        return windows(nest, found, machine, lanes(nest, machine))
+        if hang_over_edges(nest):
+            raise Refused("windows hang over an edge")
+        return _or_rows(windows(nest, found, machine, lanes(nest, machine)), nest, machine)
     if found is None:
         return rows(nest, machine)
-    return Contractions(nest, found, machine, lanes(nest, machine)).proposals()
+    products = Contractions(nest, found, machine, lanes(nest, machine))
+    return _or_rows(products.proposals(), nest, machine)
+
+
+def _or_rows(found: Iterable[Proposal], nest: Nest, machine: Machine) -> Iterable[Proposal]:
+    """What its family has for the nest; if that is nothing, plans of rows, which all can have."""
+    try:
+        return tuple(found)
+    except Refused:
+        return rows(nest, machine)

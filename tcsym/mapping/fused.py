@@ -8,7 +8,7 @@ move, or in lanes, or one by one, where each nest has a plan of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ from tcsym.mapping.proposal import FEW, Proposal, vectors_text
 from tcsym.mapping.rows import HEIGHT
 from tcsym.target.machine import Machine
 
-ByItself = Callable[[Nest], Iterator[Proposal]]
+ByItself = Callable[[Nest], Iterable[Proposal]]
 
 
 def is_fused(nest: Nest) -> bool:

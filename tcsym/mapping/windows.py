@@ -25,7 +25,7 @@ from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import FEW, Proposal
-from tcsym.mapping.rows import is_window, rows
+from tcsym.mapping.rows import is_window
 from tcsym.target.machine import Machine
 
 COMMON = 3  # points of a window
@@ -71,12 +71,14 @@ def slides_along(nest: Nest, v: str, *inner: str) -> bool:
     return any(v in i.variables() and i.variables() & sums for i in places)
 
 
+def hang_over_edges(nest: Nest) -> bool:
+    """Some elements that windows read are behind conditions."""
+    sums = [s.node.value for s in nest.statements if isinstance(s.node, Update)]
+    return any(isinstance(v, Select) and loads(v) for x in sums for v in subvalues(x))
+
+
 def windows(nest: Nest, c: Contraction | None, machine: Machine, lanes: int) -> Iterator[Proposal]:
     """The plans of a nest that has windows."""
-    for s in nest.statements:
-        values = subvalues(s.node.value) if isinstance(s.node, Update) else ()
-        if any(isinstance(v, Select) and loads(v) for v in values):
-            raise Refused("windows hang over an edge")
     if c is not None and c.rows is not None:
         yield from _Convolutions(Contractions(nest, c, machine, lanes)).proposals()
     elif lanes == 1:
@@ -187,8 +189,7 @@ class _Windows(Struct, frozen=True):
     def proposals(self) -> Iterator[Proposal]:
         along = [v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE]
         if len(along) != 1:
-            yield from rows(self.nest, self.machine)
-            return
+            raise Refused("no loop moves results element by element")
         if is_pooling(self.nest):
             yield from self._sides(along[0])
         yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
