@@ -21,7 +21,7 @@ Binding = Bind | Mapping[str, Bind] | tuple[SizeBind, ...]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
-SCHEMA = 2  # raised when a field changes its meaning; new fields with defaults do not raise it
+SCHEMA = 3  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
 class _Named(StructMeta):
