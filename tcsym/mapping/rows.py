@@ -45,7 +45,7 @@ FOLDED = 32  # short rows that are one
 HELD = 4  # part of the last cache which rows that are copied may fill
 PANEL = 64  # elements of a row that are turned at a time
 MOST_PERIOD = 4  # vectors that are one code
-PART = 8192  # rows of a column that are work for one thread
+PART = 8192  # terms of a sum that are work for one thread
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:

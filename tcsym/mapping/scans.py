@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from tcsym.index.expr import ONE, TRUE
 from tcsym.mapping.nest import Nest, sinks
 from tcsym.mapping.proposal import Proposal, vectors_text
+from tcsym.mapping.rows import HEIGHT
 
 SIDE_BY_SIDE = 8  # chains of values: about as many operations as are under way at once
-VECTORS = 4  # of rows whose states are registers together
 
 
 def is_scan(nest: Nest) -> bool:
@@ -33,7 +33,7 @@ def scans(nest: Nest, lanes: int) -> Iterator[Proposal]:
     if legal:
         v = max(reversed(legal), key=near)
         order = " ".join((*(x for x in nest.names if x != v), f"{v}.tile"))
-        for n in (VECTORS, 1) if lanes > 1 else ():
+        for n in (HEIGHT, 1) if lanes > 1 else ():
             split = f"split {v} tile {vectors_text(n, lanes)} end=half"
             yield f"rows in {n * lanes} lanes", TRUE, f"{split}; order {order}"
         yield (

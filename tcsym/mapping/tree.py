@@ -266,7 +266,8 @@ def _separated(
     """The terms that sums of all copies have, in a loop that these share; in front of it and behind
     it those that one of them has beyond (index set splitting)."""
     low, high = eliminate(terms.lower, moving, True), eliminate(terms.upper, moving, False)
-    assert low is not None and high is not None
+    if low is None or high is None:
+        raise Refused(f"the range of {terms.variable} moves with several loops unevenly")
     high = maximum(low, high)
     names = {p.variable for p in moving}
     body = sunk(points, terms.body, buffers)

@@ -48,7 +48,7 @@ OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.scalar.share_loops": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.mapping.carried": {"MOST_PATHS": (1, 8)},
     "tcsym.mapping.rows": {"PART": (1, 3, 64), "FOLDED": (1, 4, 32)},
-    "tcsym.mapping.scans": {"SIDE_BY_SIDE": (2, 8), "VECTORS": (2, 4)},
+    "tcsym.mapping.scans": {"SIDE_BY_SIDE": (2, 8)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
     "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
     "tcsym.target.names": {
