@@ -18,7 +18,7 @@ from tcsym.mapping.proposal import Proposal, lanes
 from tcsym.mapping.rows import rows
 from tcsym.mapping.scans import is_scan, scans
 from tcsym.mapping.text import parse
-from tcsym.mapping.windows import hang_over_edges, has_windows, is_pooling, window_facts, windows
+from tcsym.mapping.windows import hang_over_edges, has_windows, window_facts, windows
 from tcsym.schedule.multiples import quotients
 from tcsym.target.machine import Machine
 
@@ -26,24 +26,13 @@ from tcsym.target.machine import Machine
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
     """Plans that a nest may have, each with the sizes for which it may run."""
     out, values = list[Version](), quotients(nest.sizes)
-    known = () if nest.is_found or family(nest) in ("fused", "scans") else window_facts(nest)
+    is_plain = is_scan(nest) or (contraction(nest) is None and is_fused(nest))
+    known = () if nest.is_found or is_plain else window_facts(nest)
     for facts in (*known, dict[str, int]()):
         for name, when, text in _offered(nest.with_sizes(facts), machine, not facts):
             plan = with_sizes(parse(text), lambda e: substitute(e, values))
             out.append(Version(name, when, plan, facts, only=when))
     return tuple(out)
-
-
-def family(nest: Nest) -> str:
-    """What its proposals are made by."""
-    if is_scan(nest):
-        return "scans"
-    c = None if nest.is_found else contraction(nest)
-    if c is None and is_fused(nest):
-        return "fused"
-    if not nest.is_found and has_windows(nest, c):
-        return "pooling" if is_pooling(nest) else "windows"
-    return "rows" if c is None else "contractions"
 
 
 def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposal]:
@@ -72,8 +61,9 @@ def _proposals(nest: Nest, machine: Machine) -> Iterable[Proposal]:
 
 
 def _or_rows(found: Iterable[Proposal], nest: Nest, machine: Machine) -> Iterable[Proposal]:
-    """What its family has for the nest; if that is nothing, plans of rows, which all can have."""
+    """What its family has for the nest; else plans of rows, which all can have, and why."""
     try:
         return tuple(found)
-    except Refused:
-        return rows(nest, machine)
+    except Refused as reason:
+        told = f", as {reason}"
+        return [(name + told, when, text) for name, when, text in rows(nest, machine)]
