@@ -13,7 +13,8 @@ Example: `2*var("i") + floordiv(var("N"), 4) - 1` prints as `2*i + N/4 - 1`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -144,17 +145,29 @@ class Index(_KeptOfIndex, Struct, frozen=True, cache_hash=True):
         try:
             return self._variables
         except AttributeError:
-            found = frozenset[str]().union(*[_atom_variables(a) for a, _ in self.terms])
-            _set_variables(self, found)
-            return found
+            for e in _inside_out(self, "_variables"):
+                found = frozenset[str]().union(*[_atom_variables(a) for a, _ in e.terms])
+                _set_variables(e, found)
+            return self._variables
 
     def __str__(self) -> str:
         try:
             return self._text
         except AttributeError:
-            text = _sum_text(self)
-            _keep_text(self, text)
-            return text
+            for e in _inside_out(self, "_text"):
+                _keep_text(e, _sum_text(e))
+            return self._text
+
+
+def _inside_out(e: Index, slot: str) -> Iterator[Index]:
+    """All in the expression that does not have this yet, and it last: what was loaded nests deeper
+    than calls may."""
+    levels = [[e]]
+    while levels[-1]:
+        atoms = (a for x in levels[-1] for a, _ in x.terms if not isinstance(a, str))
+        parts = {id(p): p for a in atoms for p in atom_parts(a) if not hasattr(p, slot)}
+        levels.append(list(parts.values()))
+    return chain.from_iterable(reversed(levels))
 
 
 # The setter of the slot, for Index is frozen. The text is kept because terms are sorted by it.

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tcsym.compiler import analyse
 from tcsym.index.expr import (
     Condition,
+    FloorDiv,
     Index,
     all_of,
     any_of,
@@ -30,6 +31,7 @@ from tcsym.index.expr import (
     minimum,
     mod,
     negate,
+    of_atom,
     var,
 )
 from tcsym.index.json_data import condition_from_json, condition_to_json, from_json, to_json
@@ -137,6 +139,15 @@ def test_what_another_process_pickled_is_equal() -> None:
     assert product == mine and hash(product) == hash(mine) and {mine: 1}[product] == 1
     here = analyse(text)["f"]
     assert program == here and hash(program) == hash(here)
+
+
+def test_texts_and_variables_nest_deeper_than_calls_may() -> None:
+    """As after loading, when inner expressions have none that were kept."""
+    e = var("N")
+    for _ in range(sys.getrecursionlimit()):
+        e = of_atom(FloorDiv(e, index(2))) + 1
+    assert str(e).count("/2 + 1") == sys.getrecursionlimit()
+    assert e.variables() == {"N"}
 
 
 def test_copied_and_pickled_atoms_have_hash_and_text_of_their_own() -> None:
