@@ -16,7 +16,6 @@ from tcsym.ir.loops import Branch, Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, map_value, substitute_node, substitute_value, walk
 from tcsym.mapping.combine import combine
 from tcsym.mapping.ends import ends
-from tcsym.mapping.few_terms import as_expressions
 from tcsym.mapping.nest import Statement, in_lanes, places, runs_on, sinks
 from tcsym.mapping.pack import packed
 from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Split, Stage, is_ahead
@@ -41,7 +40,7 @@ def apply(m: Mapping_, plan: Plan) -> Mapping_:
             raise Refused(f"all of {', '.join(lanes)} write one {x.buffer}: combine them")
         if isinstance(x, Branch) and lanes:
             raise Refused(f"a guard inside of {', '.join(lanes)}")
-    return ends(replace(m, node=as_expressions(map_node(m.node, _without_single))))
+    return ends(replace(m, node=map_node(m.node, _without_single)))
 
 
 def _without_single(x: Node) -> Node:

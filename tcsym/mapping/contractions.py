@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 
 from msgspec import Struct
 
@@ -15,10 +16,13 @@ from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
 from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import FEW, Proposal, formula_text, vectors_text
+from tcsym.mapping.proposal import FEW, Proposal, formula_text, merged_text, vectors_text
 from tcsym.target.machine import Machine
 
-DOTS = 3  # rows and columns at once, whose sums wait for no addition before them
+
+def dots_at_once(machine: Machine) -> int:
+    """Rows, and columns, of products along the sum whose sums and operands are registers."""
+    return isqrt(machine.vector_registers + 1) - 1
 
 
 class Contractions(Struct, frozen=True):
@@ -80,7 +84,8 @@ class Contractions(Struct, frozen=True):
     def _in_lanes(self) -> Iterator[Proposal]:
         """Terms, iterations of a batch, or rows are lanes."""
         if self.along_wide or self.along_tall:
-            yield "dots", TRUE, self.dots(DOTS, DOTS)
+            n = dots_at_once(self.machine)
+            yield "dots", TRUE, self.dots(n, n)
         for name, text in Lanes(self.nest, self.c, self.lanes, self.unrolled).texts():
             yield name, TRUE, text
 
@@ -184,7 +189,7 @@ class Contractions(Struct, frozen=True):
             around += [f"{wide}.panel"] if once else []
             staged[a.buffer] = self.staged(a, x, at, around)
         return f"""
-            {f"merge {' '.join(joined)}" if len(joined) > 1 else ""}
+            {merged_text(joined)}
             split {tall} tile reg:{rows} end=half
             split {wide} panel tile:{formula_text(tiles)} {parts} end=half
             {self.unrolled}
@@ -231,19 +236,27 @@ class Contractions(Struct, frozen=True):
 
     def in_place(self, height: int) -> str:
         """Register tiles over operands where they lie."""
-        wide, rows = self.c.columns, self.rows
-        registers = self.machine.vector_registers
+        joined, rows = self._running_on, self.rows
+        wide, registers = joined[0], self.machine.vector_registers
         used = registers // 2 if self.adds_apart else FEW
         left = (registers - used) // max(1, height)
         vectors = min(FEW, max(self.machine.tile.vectors, left))
         tiles = (*(f"{v}.tile" for v in rows), f"{wide}.tile")
         end = "half" if self._has_masks else "peel"
-        order = (*self.outer, *(tiles if end == "peel" else reversed(tiles)))
+        outer = (v for v in self.outer if v not in joined)
+        order = (*outer, *(tiles if end == "peel" else reversed(tiles)))
         return f"""
+            {merged_text(joined)}
             {f"split {rows[0]} tile reg:{height} end=half" if rows else ""}
             split {wide} tile {vectors_text(vectors, self.lanes)} end={end}
             {self.unrolled}
             order {" ".join(order)}"""
+
+    @property
+    def _running_on(self) -> tuple[str, ...]:
+        """Columns, and loops around them, of one row of results and operands."""
+        joined, row = self.c.joined, self.nest.running_on(self.c.columns)
+        return joined if row[-len(joined) :] == joined else (self.c.columns,)
 
     @property
     def _has_masks(self) -> bool:

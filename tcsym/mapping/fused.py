@@ -14,19 +14,21 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import ONE, TRUE
-from tcsym.ir.loops import Loop, Node
+from tcsym.index.expr import ONE, TRUE, Index
+from tcsym.index.values import substitute
+from tcsym.ir.loops import Loop, Node, Store
 from tcsym.ir.traverse import walk
 from tcsym.mapping.contraction import contraction
-from tcsym.mapping.contractions import DOTS, Contractions
-from tcsym.mapping.nest import Nest, analyse, band_at, sinks
+from tcsym.mapping.contractions import Contractions, dots_at_once
+from tcsym.mapping.nest import Access, Nest, Statement, analyse, band_at, sinks
 from tcsym.mapping.own import parts
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import FEW, Proposal, vectors_text
+from tcsym.mapping.proposal import FEW, Proposal, merged_text, vectors_text
 from tcsym.mapping.rows import HEIGHT
 from tcsym.target.machine import Machine
 
 ByItself = Callable[[Nest], Iterable[Proposal]]
+Reach = tuple[tuple[Index, ...], tuple[Index, ...]]
 
 
 def is_fused(nest: Nest) -> bool:
@@ -107,7 +109,11 @@ class _Fused(Struct, frozen=True, dict=True):
             yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
             return
         if any(p.along_wide for p in found) and self.lanes > 1:
-            yield "dots", TRUE, self._tiles(rows, DOTS, products, has_dots=True)
+            yield (
+                "dots",
+                TRUE,
+                self._tiles(rows, dots_at_once(self.machine), products, has_dots=True),
+            )
         if all(p.streamed for p in found):
             yield "rows in place", TRUE, self._tiles(rows, FEW, products, in_place=True)
         height = self.machine.tile.rows // max(p.c.in_registers for p in found)
@@ -143,7 +149,7 @@ class _Fused(Struct, frozen=True, dict=True):
     def _tile(self, p: Contractions) -> str:
         joined, wide = p.c.joined, p.c.joined[0]
         return f"""
-            {f"merge {' '.join(joined)}" if len(joined) > 1 else ""}
+            {merged_text(joined)}
             split {wide} tile {vectors_text(self.machine.tile.vectors, self.lanes)} end=half
             {p.unrolled}
             order {" ".join((*self._own(p), f"{wide}.tile"))}"""
@@ -162,7 +168,7 @@ class _Fused(Struct, frozen=True, dict=True):
         sums = (x.loops[-1].variable for x in p.c.sums)
         own = (v for v in p.nest.names if v not in (*self.nest.names, wide))
         return f"""
-            split {wide} tile reg:{DOTS} end=half
+            split {wide} tile reg:{dots_at_once(self.machine)} end=half
             {"; ".join(f"split {k} tile lane:{self.lanes} end=peel; combine {k}" for k in sums)}
             order {" ".join((*own, f"{wide}.tile"))}"""
 
@@ -217,17 +223,38 @@ class _Fused(Struct, frozen=True, dict=True):
         """Operands and results with rows across memory, and the loops inside that move them, of
         which one does along it."""
         found, nest = dict[str, list[str]](), self.nest
-        used = {(a.buffer, a.written) for s in nest.statements for a in s.accesses}
+        kept = self._kept()
         for s in nest.statements:
             inner = [x.variable for x in s.around[len(nest.band) :]]
             for a in s.accesses:
                 b, across = nest.buffers[a.buffer], nest.stride(a, rows) != ONE
                 is_far = across and nest.moves(a, rows) and b.space == "argument"
-                can_turn = b.dtype.bits in (32, 64) and (a.buffer, not a.written) not in used
+                can_turn = b.dtype.bits in (32, 64) and a.buffer not in kept
                 if is_far and can_turn and any(nest.stride(a, v) == ONE for v in inner):
                     moved = (v for i in a.subscripts for v in inner if v in i.variables())
                     found[a.buffer] = list(dict.fromkeys(moved))
         return found
+
+    def _kept(self) -> set[str]:
+        """What is written and may not have a copy that begins with nothing: it is read before, or
+        added to, or not all of what is used is written first."""
+        kept, made, written = set[str](), dict[str, Reach](), set[str]()
+        for s in self.nest.statements:
+            result, *reads = s.accesses
+            for a in reads if isinstance(s.node, Store) else s.accesses:
+                if self._reach(s, a) != made.get(a.buffer):
+                    kept.add(a.buffer)
+            written.add(result.buffer)
+            if made.setdefault(result.buffer, self._reach(s, result)) != self._reach(s, result):
+                kept.add(result.buffer)
+        return kept & written
+
+    def _reach(self, s: Statement, a: Access) -> Reach:
+        """First and last elements that loops inside move to."""
+        inside = s.around[len(self.nest.band) :]
+        ends = ({x.variable: x.lower for x in inside}, {x.variable: x.upper for x in inside})
+        first, last = (tuple(substitute(i, v) for i in a.subscripts) for v in ends)
+        return first, last
 
     # ---- rows one by one
 

@@ -9,17 +9,18 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, Read
+from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, condition_variables, floordiv, index, var
 from tcsym.index.linear import linear_coefficient
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent, least
-from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Holds, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import (
     certain_loads,
     loads,
     map_node,
     substitute_node,
+    subvalues,
     value_variables,
     walk,
 )
@@ -112,6 +113,29 @@ class Nest(Struct, frozen=True):
         places = [(s, n) for s, n in zip(r.subscripts, shape, strict=True) if isinstance(s, Index)]
         lows = [least(e, around) for s, n in places for e in (s, n - 1 - s)]
         return len(places) == len(shape) and all(x is not None and x >= 0 for x in lows)
+
+    def running_on(self, v: str) -> tuple[str, ...]:
+        """The loop and those right around it, outermost first, that are one row of what they move
+        and others see; values know nothing of them."""
+        k = last = self.names.index(v)
+        while k and self._go_on(*self.band[k - 1 : k + 1]):
+            k -= 1
+        return self.names[k : last + 1]
+
+    def _go_on(self, x: Loop, y: Loop) -> bool:
+        both = frozenset((x.variable, y.variable))
+        used = {a for s in self.statements for a in s.accesses if self.lasts(a.buffer)}
+        moved = [a for a in used if any(self.moves(a, v) for v in both)]
+        known = (v for s in self.statements for v in subvalues(s.node.value))
+        return (
+            y.lower == ZERO
+            and not sinks(x.body, both)
+            and not any(_asks(v, both) for v in known)
+            and all(
+                runs_on(self.buffers[a.buffer], a.subscripts, x.variable, y.variable, y.upper)
+                for a in moved
+            )
+        )
 
     @property
     def result(self) -> Access:
@@ -213,6 +237,16 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
             return None
         total = total + c * step
     return total
+
+
+def _asks(v: Value, variables: frozenset[str]) -> bool:
+    """It is about the iteration itself."""
+    match v:
+        case IndexValue(e):
+            return not variables.isdisjoint(e.variables())
+        case Holds(condition):
+            return not variables.isdisjoint(condition_variables(condition))
+    return False
 
 
 def runs_on(b: Buffer, at: tuple[Index, ...], outer: str, inner: str, n: Index) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Condition, Index, floordiv, var
@@ -35,6 +35,11 @@ def vectors_text(n: int, lanes: int) -> str:
     """Parts of a split: vectors in registers, or elements where a target has no vectors."""
     parts = ("reg", n), ("lane", lanes)
     return " ".join(f"{part}:{x}" for part, x in parts if x > 1)
+
+
+def merged_text(names: Sequence[str]) -> str:
+    """Loops as one, by the name of the outermost."""
+    return f"merge {' '.join(names)}" if len(names) > 1 else ""
 
 
 def formula_text(e: Index) -> str:

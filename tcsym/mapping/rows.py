@@ -34,7 +34,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, is_position, runs_on, sinks
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal, formula_text, vectors_text
+from tcsym.mapping.proposal import Proposal, formula_text, merged_text, vectors_text
 from tcsym.mapping.proposal import lanes as lanes_of
 from tcsym.mapping.rows_apart import divided_by
 from tcsym.mapping.tree import variables_of
@@ -108,9 +108,11 @@ class _Proposals(Struct, frozen=True, dict=True):
         folded = self._folded(v)
         if folded is not None:
             yield folded
-        outer = [x for x in self.nest.names if x != v]
+        row = self.nest.running_on(v)
+        outer = [x for x in self.nest.names if x not in row]
         registers = vectors_text(self._period(v), self.lanes)
-        text = f"split {v} tile {registers} end=peel; order {{}} {v}.tile"
+        text = f"split {row[0]} tile {registers} end=peel; order {{}} {row[0]}.tile"
+        text = "; ".join(filter(None, (merged_text(row), text)))
         if outer and self._has_neighbours(outer[-1]):
             *rest, u = outer
             rows = f"split {u} tile reg:{HEIGHT} end=half; {text}"

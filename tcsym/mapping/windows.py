@@ -22,7 +22,7 @@ from tcsym.ir.loops import Loop, Update
 from tcsym.ir.traverse import loads, subvalues
 from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.contractions import Contractions
-from tcsym.mapping.nest import Access, Nest, runs_on
+from tcsym.mapping.nest import Access, Nest, runs_on, sinks
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import FEW, Proposal
 from tcsym.mapping.rows import is_window
@@ -194,6 +194,30 @@ class _Windows(Struct, frozen=True):
             yield from self._sides(along[0])
         yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
         yield from self.image_rows()
+        yield from self._in_lanes(along[0])
+
+    def _in_lanes(self, columns: str) -> Iterator[Proposal]:
+        """Images in lanes, whose results are turned: where rows of one fill no vector."""
+        names, result = self.nest.names, self.nest.result
+        still = [v for v in names if v != columns and not slides_along(self.nest, v)]
+        bits = self.nest.buffers[result.buffer].dtype.bits
+        moved = all(self.nest.moves(result, v) for v in names)
+        if not still or not moved or bits < 32 or sinks(self.nest.body, frozenset(still[-1:])):
+            return
+        images, inside = still[-1], names[names.index(still[-1]) + 1 :]
+        if columns not in inside:
+            return
+        order = (f"{v}.tile" if v == images else v for v in names)
+        yield (
+            "images in lanes",
+            TRUE,
+            f"""
+            split {images} tile lane:{self.lanes}
+            {self._unrolled}
+            order {" ".join(order)}
+            stage {result.buffer} at {images}.tile order {" ".join(inside)} {images}.lane as turned
+            """,
+        )
 
     def image_rows(self) -> Iterator[Proposal]:
         """Tiles of several rows, if windows slide along these."""
