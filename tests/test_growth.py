@@ -179,6 +179,7 @@ def deep() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("text", "n"),
     [

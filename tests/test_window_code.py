@@ -17,9 +17,9 @@ DEPTHWISE = """def f(float(N,C,H,W) I, float(C,KH,KW) F) -> (O) {
 
 
 @lru_cache(None)
-def blocks(source: str, target: str) -> list[list[str]]:
+def blocks(source: str, target: str, plan: str = "") -> list[list[str]]:
     """The basic blocks of a program's code."""
-    text = tcsym.define(source, target=target).f.explain("asm")
+    text = tcsym.define(source, target=target, options=tcsym.Options(plan=plan)).f.explain("asm")
     return [b.splitlines() for b in re.split(r"^\.LBB", text, flags=re.MULTILINE)]
 
 
@@ -40,7 +40,9 @@ def beside_the_bound(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
 def test_depthwise_convolution_adds_from_memory(target: str, register: str) -> None:
     """A point of the window: one weight, eight fused multiply-adds, the loop, and nothing else."""
-    block = next(b for b in blocks(DEPTHWISE, target) if count(b, "vfmadd") == 8)
+    tile = f"split w tile reg:2 lane:{8 if register == 'ymm' else 16} end=overlap"
+    plan = f"split h tile reg:4 end=overlap; {tile}; order n c h.tile w.tile"
+    block = next(b for b in blocks(DEPTHWISE, target, plan) if count(b, "vfmadd") == 8)
     assert count(block, rf"vfmadd231ps.*\(%r.*%{register}") == 8
     assert count(block, "vbroadcastss") == 1
     assert count(beside_the_bound(block), r"rsp|vmaskmov|gather") == 0

@@ -130,6 +130,7 @@ def compare(program: Program, target: str, rng: random.Random, *, all_kinds: boo
     return len(cases)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["avx2", "avx512"])
 @pytest.mark.parametrize("name", tcsym.library.names()[::6])
 def test_the_library(name: str, target: str) -> None:

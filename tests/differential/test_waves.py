@@ -103,6 +103,7 @@ def when(text: str, work: int = WORK) -> Condition:
     return next(v.when for v in versions if isinstance(v, Taken) and isinstance(v.plan, Waves))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("name", "target"), CASES)
 def test_waves_give_what_layers_give(name: str, target: str) -> None:
     options = Options(min_work_per_thread=WORK)

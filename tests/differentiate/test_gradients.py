@@ -270,6 +270,7 @@ def test_gradients_are_those_of_differences(name: str) -> None:
     assert disagreement(text, sizes, recompute=recompute) == ""
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SEGMENTS)
 def test_gradients_from_states_of_some_steps(name: str) -> None:
     text, kept = SEGMENTS[name]

@@ -108,6 +108,7 @@ ACROSS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("dtype", ["float", "double", "int8"])
 @pytest.mark.parametrize("name", ACROSS)

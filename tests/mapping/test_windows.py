@@ -78,6 +78,7 @@ def assert_right(f: tcsym.Kernel, source: str, r: random.Random, count: int = 4)
         np.testing.assert_allclose(f(*given), f.reference(*given), atol=1e-3, err_msg=str(at))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("name", [*ALL, "same"])
 def test_results(name: str, target: str) -> None:
@@ -87,6 +88,7 @@ def test_results(name: str, target: str) -> None:
     assert_right(f, source, random.Random(name), 12)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("name", ALL)
 def test_each_proposal(name: str, target: str) -> None:
