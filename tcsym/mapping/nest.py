@@ -130,7 +130,7 @@ class Nest(Struct, frozen=True):
         return (
             y.lower == ZERO
             and not sinks(x.body, both)
-            and not any(_asks(v, both) for v in known)
+            and not any(asks(v, both) for v in known)
             and all(
                 runs_on(self.buffers[a.buffer], a.subscripts, x.variable, y.variable, y.upper)
                 for a in moved
@@ -239,8 +239,8 @@ def stride(b: Buffer, subscripts: tuple[Index, ...], variable: str) -> Index | N
     return total
 
 
-def _asks(v: Value, variables: frozenset[str]) -> bool:
-    """It is about the iteration itself."""
+def asks(v: Value, variables: frozenset[str]) -> bool:
+    """The value is about the iteration itself, not about what is read there."""
     match v:
         case IndexValue(e):
             return not variables.isdisjoint(e.variables())

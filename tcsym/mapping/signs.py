@@ -19,10 +19,10 @@ from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import BYTES, available
-from tcsym.ir.traverse import loads, map_node, substitute_node
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, value_variables
 from tcsym.mapping.contraction import Contraction, Sum, contraction
 from tcsym.mapping.dot_terms import DotTerm, dot_term
-from tcsym.mapping.nest import Nest, is_found, joined, places
+from tcsym.mapping.nest import Nest, asks, is_found, joined, places
 from tcsym.mapping.tree import variables_of
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
@@ -64,8 +64,7 @@ def _term(nest: Nest, c: Contraction, s: Sum, have: frozenset[str]) -> DotTerm |
 def _can_sum(nest: Nest, value: Expr) -> bool:
     written = {x.accesses[0].buffer for x in nest.statements}
     reads = loads(value)
-    moves = variables_of(s for r in reads for s in places(r)) & {*nest.names}
-    return bool(moves) and not written & {r.tensor for r in reads}
+    return bool(_moving(value) & {*nest.names}) and not written & {r.tensor for r in reads}
 
 
 class _Debts(Struct, frozen=True):
@@ -103,7 +102,7 @@ class _Debts(Struct, frozen=True):
 
     def _summed(self, kernel: Kernel, value: Expr) -> tuple[Kernel, Expr, str]:
         """A sum for each point of the loops of the band that move the value."""
-        moving = variables_of(s for r in loads(value) for s in places(r))
+        moving = _moving(value)
         band = [x for x in self.nest.band if x.variable in moving]
         name = self.names.fresh("owed")
         at = tuple(var(x.variable) - x.lower for x in band)
@@ -127,9 +126,15 @@ class _Debts(Struct, frozen=True):
     def _terms(self, value: Expr) -> list[Loop]:
         """Loops of the sum, as one as far as terms follow one another."""
         (read, *others), loops = loads(value), list(self.sum.loops)
-        if others or is_found(read):
+        own = frozenset(x.variable for x in loops)
+        if others or is_found(read) or any(asks(v, own) for v in subvalues(value)):
             return loops
         return joined(self.nest.buffers[read.tensor], places(read), loops)
+
+
+def _moving(value: Expr) -> frozenset[str]:
+    """Variables of the places that the value reads, and of what it asks."""
+    return variables_of(s for r in loads(value) for s in places(r)) | value_variables(value)
 
 
 def _as_int32(v: Expr) -> Expr:

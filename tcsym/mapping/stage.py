@@ -36,6 +36,7 @@ from tcsym.ir.traverse import (
     map_node,
     substitute_node,
     subvalues,
+    value_variables,
     walk,
 )
 from tcsym.mapping.copies import Copy, Places
@@ -376,8 +377,7 @@ def _held(at: Loop, d: Stage) -> Value | None:
 
 def _moves_otherwise(v: Value, d: Stage, loops: Container[str]) -> bool:
     moved = variables_of(first_read(v, d.operand).subscripts)
-    used = variables_of(s for r in loads(v) for s in r.subscripts)
-    return any(x in loops for x in used - moved)
+    return any(x in loops for x in value_variables(v) - moved)
 
 
 def largest_part(value: Value, operand: str, loops: Container[str]) -> Value:

@@ -162,6 +162,21 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"A": 5, "B": 0, "C": 0, "D": 3}, {"A": 5, "B": 3, "C": 3, "D": 2}],
     ),
+    # what sums of bytes owe was summed along loops of one row, of which conditions ask
+    "bytes_of_windows_over_edges": (
+        """def f(int8(H,W,C) I, int8(M,C,2,3) F) -> (O) {
+  O(y,x,m) +=! (x + kx >= 2 && x + kx - 2 < W ? int32(I(y + ky,x + kx - 2,c)) * int32(F(m,c,ky,kx)) : 0)
+    where x in 0:W + 2
+}""",
+        [{"H": 4, "W": 4, "C": c, "M": m} for c, m in ((3, 15), (16, 0), (64, 20))],
+    ),
+    # a pack of columns was made with a condition that moves with rows
+    "bytes_behind_conditions_of_rows": (
+        """def f(uint8(K,M) A, uint8(K,N) B) -> (O) {
+  O(i,j) +=! int32(A(k,i)) * int32(i >= 2 ? B(k,j) : 0)
+}""",
+        [{"K": 8, "M": 25, "N": 65}, {"K": 65, "M": 3, "N": 9}, {"K": 2, "M": 0, "N": 16}],
+    ),
 }
 
 
