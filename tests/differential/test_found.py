@@ -165,7 +165,7 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
     # what sums of bytes owe was summed along loops of one row, of which conditions ask
     "bytes_of_windows_over_edges": (
         """def f(int8(H,W,C) I, int8(M,C,2,3) F) -> (O) {
-  O(y,x,m) +=! (x + kx >= 2 && x + kx - 2 < W ? int32(I(y + ky,x + kx - 2,c)) * int32(F(m,c,ky,kx)) : 0)
+  O(y,x,m) +=! (x + k >= 2 && x + k - 2 < W ? int32(I(y + l,x + k - 2,c)) * int32(F(m,c,l,k)) : 0)
     where x in 0:W + 2
 }""",
         [{"H": 4, "W": 4, "C": c, "M": m} for c, m in ((3, 15), (16, 0), (64, 20))],
