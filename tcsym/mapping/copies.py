@@ -106,7 +106,7 @@ class Copy(Struct, frozen=True):
 
     def _around(self, store: Node, dims: tuple[Loop, ...]) -> Node:
         """Loops as the operand lies in memory, points inside; ragged rows are counted."""
-        far = dims[-1].kind == "vector" and self._moves_far(dims[-1])
+        far = any(x.kind == "vector" and self._moves_far(x) for x in dims[-1:])
         moved = [self._as_lanes(x) for x in dims]
         loops = [x for x in moved if _is_loop(x) or (far and x.kind == "unrolled")]
         serial = [x if x.kind == "serial" else _counted(x) for x in loops]
@@ -114,7 +114,7 @@ class Copy(Struct, frozen=True):
         for x in sorted(points, key=lambda x: x.kind != "vector"):
             store = replace(x, order="parallel", body=store)
         loops = sorted(serial, key=self._dimension)
-        if self.lanes > 1:
+        if self.lanes > 1 and loops:
             store, last = self._in_vectors(store, loops[-1])
             loops[-1] = last
         return _in_order(loops, store)

@@ -10,6 +10,7 @@ import pytest
 
 import tcsym
 from tcsym.index.values import evaluate
+from tcsym.strategy import Pad
 from tcsym.types import DType
 from tests.differential.inputs import values
 from tests.fuzz.compare import difference, outcome, tolerances
@@ -207,6 +208,15 @@ def test_agrees_with_the_reference(name: str, target: str, bind: Any) -> None:
         allowed = tolerances(kernel.reference, want, inputs, sizes, 0)
         kind, details = difference(outcome(kernel, outputs, inputs, sizes), want, allowed)
         assert not kind, f"{sizes}: {details}"
+
+
+def test_a_copy_of_which_each_loop_decides_is_made() -> None:
+    """Rows of two columns, where sizes are padded: none of its loops could be inside of a guard."""
+    source = "def f(int32(N,N) A, int8(N,2) D) -> (O) { O(i,m,l) +=! A(i,j) * D(l,m) }"
+    kernel, rng = tcsym.define(source, strategy=Pad(8)).f, np.random.default_rng(0)
+    for n in (0, 1, 3, 8, 17, 40):
+        a, d = rng.integers(-5, 5, (n, n)).astype("i4"), rng.integers(-5, 5, (n, 2)).astype("i1")
+        np.testing.assert_array_equal(kernel(a, d), kernel.reference(a, d))
 
 
 BEYOND_INT64 = {
