@@ -45,6 +45,7 @@ from tcsym.ir.traverse import (
     subvalues,
     walk,
 )
+from tcsym.mapping.nest import places
 from tcsym.mapping.overlap import Overlap
 from tcsym.mapping.tree import (
     Mapping_,
@@ -92,8 +93,8 @@ def _rolled(m: Mapping_, node: Node) -> Node:
         return node
     upper = node.upper if node.mask is None else minimum(node.upper, node.mask)
     row: Node = replace(node, kind="serial", upper=upper, mask=None)
-    places: dict[str, Place] = {x: lambda at, new=new: (new, at) for x, new in names.items()}  # type: ignore[misc]
-    row = redirected(row, places)
+    moves: dict[str, Place] = {x: lambda at, new=new: (new, at) for x, new in names.items()}  # type: ignore[misc]
+    row = redirected(row, moves)
     node = block(*spills, row)
     for name in names.values():
         node = allocated(name, node)
@@ -300,8 +301,7 @@ def _clamped(
             inside, mask = {v: minimum(var(v), mask - 1)}, None
 
             def clamp(x: Value) -> Value:
-                far = isinstance(x, Read) and x.tensor not in m.own
-                return moved(x, inside) if far else x  # type: ignore[arg-type]
+                return moved(x, inside) if isinstance(x, Read) and _is_far(m, node, x) else x
 
             def of_statement(x: Node) -> Node:
                 if isinstance(x, Loop):
@@ -317,6 +317,14 @@ def _clamped(
         ):
             mask = None
     return replace(node, mask=mask, body=_clamped(m, names, body, statements))
+
+
+def _is_far(m: Mapping_, rows: Loop, r: Read) -> bool:
+    """It has no element for rows of a tile that are not there: what is no temporary, or one of all
+    rows, not of those of a tile."""
+    v, b = rows.variable, m.buffer(r.tensor)
+    moved = ((s, n) for s, n in zip(places(r), b.shape) if v in s.variables())
+    return r.tensor not in m.own or any(s != var(v) or n != rows.upper for s, n in moved)
 
 
 def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
