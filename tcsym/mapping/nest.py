@@ -127,15 +127,10 @@ class Nest(Struct, frozen=True):
         used = {a for s in self.statements for a in s.accesses if self.lasts(a.buffer)}
         moved = [a for a in used if any(self.moves(a, v) for v in both)]
         known = (v for s in self.statements for v in subvalues(s.node.value))
-        return (
-            y.lower == ZERO
-            and not sinks(x.body, both)
-            and not any(asks(v, both) for v in known)
-            and all(
-                runs_on(self.buffers[a.buffer], a.subscripts, x.variable, y.variable, y.upper)
-                for a in moved
-            )
-        )
+        if y.lower != ZERO or sinks(x.body, both) or any(asks(v, both) for v in known):
+            return False
+        ends = (x.variable, y.variable, y.upper)
+        return all(runs_on(self.buffers[a.buffer], a.subscripts, *ends) for a in moved)
 
     @property
     def result(self) -> Access:

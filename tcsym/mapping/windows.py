@@ -205,19 +205,11 @@ class _Windows(Struct, frozen=True):
         if not still or not moved or bits < 32 or sinks(self.nest.body, frozenset(still[-1:])):
             return
         images, inside = still[-1], names[names.index(still[-1]) + 1 :]
-        if columns not in inside:
-            return
-        order = (f"{v}.tile" if v == images else v for v in names)
-        yield (
-            "images in lanes",
-            TRUE,
-            f"""
-            split {images} tile lane:{self.lanes}
-            {self._unrolled}
-            order {" ".join(order)}
-            stage {result.buffer} at {images}.tile order {" ".join(inside)} {images}.lane as turned
-            """,
-        )
+        order = " ".join(f"{v}.tile" if v == images else v for v in names)
+        turned = f"at {images}.tile order {' '.join(inside)} {images}.lane as turned"
+        if columns in inside:
+            text = f"split {images} tile lane:{self.lanes}; order {order}; {self._unrolled}"
+            yield "images in lanes", TRUE, f"{text}\nstage {result.buffer} {turned}"
 
     def image_rows(self) -> Iterator[Proposal]:
         """Tiles of several rows, if windows slide along these."""
