@@ -282,9 +282,10 @@ def _one_by_one(node: Node) -> Node:
 def _holds_all(m: Mapping_, names: set[str], points: Loop, statement: Store | Update) -> bool:
     """A temporary has an element for each row of a tile, also for those that are not there."""
     found = (x for x in _points(points) if x.variable in names)
-    rows = (x.variable for x in found if x.kind == "unrolled" and x.mask is not None)
-    own = statement.buffer in m.own or statement.buffer in m.made
-    return own and all(var(v) in statement.subscripts for v in rows)
+    rows = (x for x in found if x.kind == "unrolled" and x.mask is not None)
+    name, at = statement.buffer, statement.subscripts
+    own = name in m.own or name in m.made
+    return own and all(var(x.variable) in at and _has_rows(m, x, name, at) for x in rows)
 
 
 def _clamped(
@@ -301,7 +302,8 @@ def _clamped(
             inside, mask = {v: minimum(var(v), mask - 1)}, None
 
             def clamp(x: Value) -> Value:
-                return moved(x, inside) if isinstance(x, Read) and _is_far(m, node, x) else x
+                is_there = not isinstance(x, Read) or _has_rows(m, node, x.tensor, places(x))
+                return x if is_there else moved(x, inside)  # type: ignore[arg-type]
 
             def of_statement(x: Node) -> Node:
                 if isinstance(x, Loop):
@@ -319,12 +321,14 @@ def _clamped(
     return replace(node, mask=mask, body=_clamped(m, names, body, statements))
 
 
-def _is_far(m: Mapping_, rows: Loop, r: Read) -> bool:
-    """It has no element for rows of a tile that are not there: what is no temporary, or one of all
-    rows, not of those of a tile."""
-    v, b = rows.variable, m.buffer(r.tensor)
-    moved = ((s, n) for s, n in zip(places(r), b.shape) if v in s.variables())
-    return r.tensor not in m.own or any(s != var(v) or n != rows.upper for s, n in moved)
+def _has_rows(m: Mapping_, rows: Loop, buffer: str, at: Sequence[Index]) -> bool:
+    """A temporary of a tile: it has an element for each of these rows, also for those that are not
+    there. One of all rows has not."""
+    v, shape = rows.variable, m.buffer(buffer).shape
+    moved = ((s, n) for s, n in zip(at, shape, strict=True) if v in s.variables())
+    return (buffer in m.own or buffer in m.made) and all(
+        s == var(v) and n == rows.upper for s, n in moved
+    )
 
 
 def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:

@@ -109,11 +109,8 @@ class _Fused(Struct, frozen=True, dict=True):
             yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
             return
         if any(p.along_wide for p in found) and self.lanes > 1:
-            yield (
-                "dots",
-                TRUE,
-                self._tiles(rows, dots_at_once(self.machine), products, has_dots=True),
-            )
+            n = dots_at_once(self.machine)
+            yield "dots", TRUE, self._tiles(rows, n, products, has_dots=True)
         if all(p.streamed for p in found):
             yield "rows in place", TRUE, self._tiles(rows, FEW, products, in_place=True)
         height = self.machine.tile.rows // max(p.c.in_registers for p in found)
