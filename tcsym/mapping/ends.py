@@ -323,12 +323,11 @@ def _clamped(
 
 def _has_rows(m: Mapping_, rows: Loop, buffer: str, at: Sequence[Index]) -> bool:
     """A temporary of a tile: it has an element for each of these rows, also for those that are not
-    there. One of all rows has not."""
+    there. One of all rows has not, nor a copy that gets those alone."""
     v, shape = rows.variable, m.buffer(buffer).shape
     moved = ((s, n) for s, n in zip(at, shape, strict=True) if v in s.variables())
-    return (buffer in m.own or buffer in m.made) and all(
-        s == var(v) and n == rows.upper for s, n in moved
-    )
+    own = (buffer in m.own or buffer in m.made) and buffer not in m.counted
+    return own and all(s == var(v) and n == rows.upper for s, n in moved)
 
 
 def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:

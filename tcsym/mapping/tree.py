@@ -58,7 +58,8 @@ class Mapping_(Struct, frozen=True):
     most: of a loop that was made, a bound of its iterations that moves with sizes only. ends: how
     the last tile of a loop ends. own: temporaries that live inside of the nest. once: copies that
     are made in front of all its loops, as many as its node is in allocations of them. uncertain:
-    buffers that are read behind conditions, maybe outside of them where these do not hold.
+    buffers that are read behind conditions, maybe outside of them where these do not hold. counted:
+    copies that get the rows of a tile which are there, and no others.
     """
 
     node: Node
@@ -71,6 +72,7 @@ class Mapping_(Struct, frozen=True):
     own: frozenset[str] = frozenset()
     once: tuple[str, ...] = ()
     uncertain: frozenset[str] = frozenset()
+    counted: frozenset[str] = frozenset()
 
     def buffer(self, name: str) -> Buffer:
         return self.made.get(name) or self.buffers[name]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of rows that are not all there read nothing beyond what temporaries of all rows have."""
+"""Tiles of rows that are not all there read nothing beyond what temporaries of all rows have, and
+nothing that copies did not get: what lies there may be numbers that processors are slow with."""
 
 from __future__ import annotations
 
@@ -41,3 +42,18 @@ def test_rows_of_temporaries(rows: str, target: str) -> None:
         chosen = {c.variable: min(k, c.versions - 1) for c in kernel.choices}
         execute(kernel, sizes, {**inputs, "O": out}, unset=["O"], chosen=chosen)
         np.testing.assert_allclose(out.astype(float), wanted, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_rows_of_copies(n: int, target: str) -> None:
+    source = "def f(double(M,K) X, double(K,N) Y) -> (Z) { Z(n,m) +=! X(m,k) * Y(k,n) }"
+    plan = """split n tile reg:4 end=half; split m tile reg:4 end=half; split k tile lane:4 end=peel
+        combine k; order n.tile m.tile; stage Y at n.tile order n.reg k.tile k.lane"""
+    target_, options = resolve_target(target), Options(plan=plan)
+    stages = Lowering(analyse(source)["f"], target_, options, {}, ("dense",) * 3, (), {})
+    kernel, rng = stages.mapped(stages.scheduled()).kernel, np.random.default_rng(0)
+    sizes = {"M": 5, "K": 7, "N": n}
+    x, y, z = rng.uniform(-1, 1, (5, 7)), rng.uniform(-1, 1, (7, n)), np.full((n, 5), 0, object)
+    execute(kernel, sizes, {"X": x, "Y": y, "Z": z}, unset=["Z"])
+    np.testing.assert_allclose(z.astype(float), (x @ y).T, 1e-6)
