@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tcsym.target.host import Processor
-from tcsym.target.machine import Dot, Level, Machine, Tile
+from tcsym.target.machine import Dot, Family, Level, Machine, Tile
 from tcsym.target.target import Target
 from tcsym.types import DType
 
@@ -68,7 +70,9 @@ def host_target(here: Processor, caches: CacheBytes) -> Target:
     """All that `here` has."""
     kind = next(k for k in KINDS if here.features.issuperset(k.features))
     features = (*kind.features, *(name for name in kind.optional if name in here.features))
-    return Target("cpu", TRIPLE, here.name, features, _machine(kind, features, caches))
+    machine = _machine(kind, features, caches)
+    family: Family = "zen" if here.name.startswith("znver") else "core"
+    return Target("cpu", TRIPLE, here.name, features, replace(machine, family=family))
 
 
 def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machine:

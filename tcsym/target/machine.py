@@ -14,6 +14,7 @@ from tcsym.types import DType
 
 # Sums of products of short elements side by side in 32 bits, as instructions (`ir.packed`).
 Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
+Family = Literal["core", "zen"]  # Intel's, AMD's
 
 
 LAUNCH, NODE = 3000, 2500  # see `Multiprocessor`
@@ -78,7 +79,8 @@ class Machine(Struct, frozen=True):
     columns. stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may
     call the C library's functions; a machine without it has fused multiply-add. workers: of a
     device, what runs blocks beside each other, each a `multiprocessor`. factors: types of matrices
-    that one instruction multiplies.
+    that one instruction multiplies. family: of processors on which instructions take about as long,
+    beside each other.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Machine(Struct, frozen=True):
     workers: int = 1
     multiprocessor: Multiprocessor | None = None
     factors: tuple[DType, ...] = ()
+    family: Family = "core"
 
     @property
     def unit(self) -> Multiprocessor:

@@ -2,9 +2,8 @@
 """Tables of choices -> what choosing by counted instructions loses, and prices fitted to them.
 
 Programs are mapped again by today's code; an alternative counts at sizes where the plans that run
-are, as text, those that were measured. Prices are fitted to relative errors of times, near ones of
-a line weighing more, by non-negative least squares above `LEAST`; each fifth of the programs is
-judged by prices fitted to the others.
+are, as text, those that were measured. Prices are fitted from today's on; each fifth of the
+programs is judged by prices fitted to the others.
 """
 
 from __future__ import annotations
@@ -22,14 +21,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.compiler import analyse
-from tcsym.cost.terms import LEAST, TERMS, Counts, prices_of, row
+from tcsym.cost.terms import TERMS, Counts, prices_of
 from tcsym.plan_costs import counts_at
 from tcsym.target.names import resolve_target
 from tools.choices.measure import alternatives_of, plans_at
-from tools.choices.regret import Line, line_of, summary
+from tools.choices.regret import Line, by_family, line_of, summary
 
 FOLDS = 5
-ROUNDS = 400
+STEPS, STEP = 800, 0.02  # of the descent, in logarithms
+SHARPNESS = 10.0  # of what is taken: one of a tenth less cost is e times as likely
+TRUTH = 0.1  # what errors of times weigh beside what is lost
+STAYS = 0.01  # what the way from the first prices weighs
 
 
 class Counted(Struct, frozen=True):
@@ -53,19 +55,20 @@ class Counted(Struct, frozen=True):
 
 
 def prices_lines(paths: Sequence[Path], most: int | None = None) -> list[str]:
-    """Of each target what rules, today's prices and those of other programs lose; prices of all."""
+    """Of each target what today's versions, today's prices and those of other programs lose; prices
+    of all."""
     by_target: dict[str, list[Counted]] = defaultdict(list)
     for x in _counted(paths, most):
         by_target[x.line.target].append(x)
     report = []
     for target, found in by_target.items():
         today = prices_of(resolve_target(target).machine)
-        rules = [x.by(x.line.taken) for x in found if x.line.taken in x.plans]
+        taken = [x.by(x.line.taken) for x in found if x.line.taken in x.plans]
         report += [
-            summary(f"{target}, rules", rules),
+            *by_family(f"{target}, as versions are kept", taken),
             summary(f"{target}, prices", [x.chosen(today) for x in found]),
-            summary(f"{target}, prices fitted to others", in_folds(found)),
-            ", ".join(f"{n}={p:.3g}" for n, p in zip(TERMS, fitted(found))),
+            summary(f"{target}, prices fitted to others", in_folds(found, today)),
+            ", ".join(f"{n}={p:.3g}" for n, p in zip(TERMS, fitted(found, today))),
         ]
     return report
 
@@ -88,6 +91,8 @@ def _counted(paths: Sequence[Path], most: int | None) -> Iterator[Counted]:
         for data in programs[key]:
             line = line_of(data)
             assert line is not None
+            taken = " | ".join(plans_at(found[0].mapped, line.sizes))
+            line = replace(line, taken=taken if taken in line.times else line.taken)
             rows: dict[str, Counts] = {}
             for a in found:
                 ran = " | ".join(plans_at(a.mapped, line.sizes))
@@ -97,7 +102,7 @@ def _counted(paths: Sequence[Path], most: int | None) -> Iterator[Counted]:
                 yield Counted(line, tuple(rows), np.array(list(rows.values())))
 
 
-def in_folds(found: Sequence[Counted]) -> list[Line]:
+def in_folds(found: Sequence[Counted], start: Counts) -> list[Line]:
     """Each line chosen by prices fitted to the programs of other folds."""
     names = sorted({x.line.program for x in found})
     random.Random(0).shuffle(names)
@@ -105,26 +110,32 @@ def in_folds(found: Sequence[Counted]) -> list[Line]:
     lines = []
     for k in range(min(FOLDS, len(names))):
         others = [x for x in found if fold[x.line.program] != k]
-        prices = fitted(others) if others else row(LEAST)
+        prices = fitted(others, start) if others else start
         lines += [x.chosen(prices) for x in found if fold[x.line.program] == k]
     return lines
 
 
-def fitted(found: Sequence[Counted]) -> Counts:
-    """Nanoseconds by `TERMS`."""
+def fitted(found: Sequence[Counted], start: Counts) -> Counts:
+    """Nanoseconds by `TERMS`, by which little is lost: of each line the mean of the logarithms of
+    its times, weighed by how likely each plan is (a soft minimum of costs, which has slopes; Sutton
+    and Barto, Reinforcement Learning, 2.8), and of all the errors of costs as times. By Adam
+    (Kingma and Ba, 2015) in the logarithms of prices."""
     counts = np.concatenate([x.counts for x in found])
-    times = np.concatenate([x.times() for x in found])
-    best = np.concatenate([np.full(len(x.plans), x.times().min()) for x in found])
-    weight, least = np.sqrt(best / times) / times, row(LEAST)
-    return least + _non_negative(counts * weight[:, None], (times - counts @ least) * weight)
-
-
-def _non_negative(a: Counts, b: Counts) -> Counts:
-    """Least squares by coordinate descent (Franc, Hlavac and Navara, 2005)."""
-    products, target = a.T @ a, a.T @ b
-    found = np.zeros(len(target))
-    for _ in range(ROUNDS):
-        for j in np.flatnonzero(products.diagonal() > 0):
-            step = (target[j] - products[j] @ found) / products[j, j]
-            found[j] = max(0.0, found[j] + step)
-    return found
+    times = np.log(np.concatenate([x.times() for x in found]))
+    sizes = [len(x.plans) for x in found]
+    line = np.repeat(np.arange(len(found)), sizes)
+    first = np.cumsum([0, *sizes[:-1]])
+    at, mean, square = np.log(start), np.zeros(len(start)), np.zeros(len(start))
+    for k in range(1, STEPS + 1):
+        costs = counts @ np.exp(at)
+        logs = np.log(costs)
+        likely = np.exp(-SHARPNESS * (logs - np.minimum.reduceat(logs, first)[line]))
+        likely /= np.add.reduceat(likely, first)[line]
+        usual = np.add.reduceat(likely * times, first)[line]
+        slopes = -SHARPNESS * likely * (times - usual) / len(found)
+        slopes += 2 * TRUTH * (logs - times) / len(times)
+        slope = (counts.T @ (slopes / costs)) * np.exp(at)
+        slope += STAYS * (at - np.log(start)) / len(start)
+        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        at = at - STEP * (mean / (1 - 0.9**k)) / (np.sqrt(square / (1 - 0.999**k)) + 1e-9)
+    return np.asarray(np.exp(at))

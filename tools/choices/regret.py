@@ -72,12 +72,17 @@ def regret_lines(paths: Sequence[Path]) -> list[str]:
         by_target[x.target].append(x)
     report = []
     for target, own in by_target.items():
-        report.append(summary(target, own))
-        families = dict.fromkeys(x.family for x in own)
-        parts = ((f, [x for x in own if x.family == f]) for f in families)
-        report += [f"  {summary(f, part)}" for f, part in parts if len(families) > 1]
+        report += by_family(target, own)
     worst = sorted(found, key=lambda x: -x.regret)[:WORST]
     return [*report, "", "worst:", *map(_told, worst), "", *earned(found)]
+
+
+def by_family(title: str, lines: Sequence[Line]) -> list[str]:
+    """Of all lines, and of each family if there are several."""
+    families = dict.fromkeys(x.family for x in lines)
+    parts = ((f, [x for x in lines if x.family == f]) for f in families)
+    own = [f"  {summary(f, part)}" for f, part in parts if len(families) > 1]
+    return [summary(title, lines), *own]
 
 
 def summary(title: str, lines: Sequence[Line]) -> str:
