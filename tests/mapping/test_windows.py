@@ -120,6 +120,9 @@ def test_windows_share_sums_along_one_side() -> None:
     g = tcsym.define(ALL["pooling 5x5"], target="cpu:avx2", options=tcsym.Options(plan=plan)).f
     assert ".places." in str(g.explain("mapped"))
     assert_right(g, ALL["pooling 5x5"], random.Random(3), 12)
+    for kernel in (f, g):  # parts begin at what is below all numbers
+        x = -1 - np.random.default_rng(0).random((2, 12, 24), np.float32)
+        np.testing.assert_array_equal(kernel(x), kernel.reference(x))
 
 
 def test_terms_of_a_panel_are_one_loop() -> None:

@@ -51,6 +51,17 @@ def image(*body: Node, extra: str = "") -> Kernel:
     return kernel("image", f"N C H W{extra}", buffers, Block(body))
 
 
+def test_parts_of_rows_stay() -> None:
+    """Between them is what the loops do not touch."""
+    copy = st("O", (N, C, H, W), rd("X", N, C, H, W))
+    k = image(par("n", "N", par("c", "C", par("h", "H", par("w", "W", copy)))))
+    x, g, wide, m = k.buffers
+    k = replace(k, buffers=(x, g, replace(wide, shape=(*wide.shape[:3], var("W") + 3)), m))
+    out = merged(k)
+    assert "w" in loops(out)
+    same(k, out)
+
+
 def test_only_the_loops_that_all_buffers_walk_alike_merge() -> None:
     scaled = st("O", (N, C, H, W), op("mul", rd("X", N, C, H, W), rd("g", C)))
     k = image(par("n", "N", par("c", "C", par("h", "H", par("w", "W", scaled)))))
