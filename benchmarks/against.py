@@ -107,8 +107,9 @@ def _ratio_of_middles(pairs: Sequence[tuple[float, float]]) -> float:
 class Pair:
     """Both versions' processes, started again when told or when one died."""
 
-    def __init__(self, start: Callable[[int], Side]) -> None:
+    def __init__(self, start: Callable[[int], Side], threads: int = 1) -> None:
         self._start = start
+        self._threads = threads
         self._sides = [start(0), start(1)]
 
     def renew(self) -> None:
@@ -126,7 +127,7 @@ class Pair:
         try:
             for version, side in zip(("commit", "here"), self._sides):
                 request = {"case": row.case.name, "sizes": dict(row.sizes)}
-                answer = side.ask("prepare", **request, threads=1, target=None)
+                answer = side.ask("prepare", **request, threads=self._threads, target=None)
                 answers.append(answer["contestants"])
                 failures |= {f"{version}: {k}": v for k, v in answer["failures"].items()}
             for name in answers[0]:
@@ -140,10 +141,11 @@ class Pair:
     def _take_turns(self, name: str, call_ms: Sequence[float]) -> Turns:
         """The same number of calls for both; who begins alternates."""
         repeats = max(1, min(100_000, round(_SAMPLE_MS / max(min(call_ms), 1e-6))))
+        clock = "thread" if self._threads == 1 else "wall"
         found: Turns = ([], [])
         for turn in range(_ROUNDS):
             for k in (0, 1) if turn % 2 else (1, 0):
-                request = {"contestant": name, "repeats": repeats, "clock": "thread"}
+                request = {"contestant": name, "repeats": repeats, "clock": clock}
                 found[k].append(self._sides[k].ask("time", **request))
         return found
 
@@ -285,6 +287,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--row", type=float, default=USUAL.row, help="least ratio of a row")
     add("--seed", type=int, default=0, help="of random sizes")
     add("--count", type=int, default=4, help="random sizes of each kernel")
+    add("--threads", type=int, default=1)
     add("--substituted", action="store_true", help="also with sizes substituted")
     add("--startup", action="store_true", help="first results instead, in new processes")
     add("--json", type=Path, help="write what was measured there")
@@ -327,10 +330,10 @@ def _compared(
     peers = [PLAIN, "substituted"] if arguments.substituted else [PLAIN]
 
     def start(k: int) -> Side:
-        environment = environment_for(1, None, f"{caches}/{k}")
+        environment = environment_for(arguments.threads, None, f"{caches}/{k}")
         return WorkerProcess(peers, environment, trees[k])
 
-    pair = Pair(start)
+    pair = Pair(start, arguments.threads)
     rows = rows_of(cases, arguments.sizes, arguments.count, arguments.seed)
     try:
         return compare_rows(
