@@ -187,7 +187,7 @@ def _band(node: Node, d: Order) -> tuple[str, Mapping[str, Loop], Node]:
             _check_sums(top, band, inside)
             return next(iter(band)), band, inside
         seen = seen or loops
-    raise Refused(f"order {' '.join(d.axes)} of {' '.join(seen)}")
+    raise Refused("an order names all loops of a band", f"loops are {', '.join(seen)}")
 
 
 def _check_sums(top: Node, band: Mapping[str, Loop], inside: Node) -> None:

@@ -89,7 +89,12 @@ UNMET = {
     "order m n; split q tile reg:4": ("there is no loop q", 1, 12, "loops are m, n, k"),
     "split m tile reg:max(1,Q)": ("there is no size Q", 1, 1, "sizes are K, M, N"),
     "if Q > 1:\n order m n\nelse:\n order m n": ("there is no size Q", 1, 4, "sizes are K, M, N"),
-    "if N > 1:\n order m n\nelse:\n order m": ("order m of m n", 4, 2, ""),
+    "if N > 1:\n order m n\nelse:\n order m": (
+        "an order names all loops of a band",
+        4,
+        2,
+        "loops are m, n",
+    ),
     "split n tile lane:8\norder m n.tile\nstage B at m order n.tile n.lane": (
         "k moves B, too",
         3,

@@ -103,7 +103,7 @@ def test_random_plans(seed: int, target: str) -> None:
     ("plan", "reason"),
     [
         ("split q tile reg:4", "there is no loop q"),
-        ("split m tile reg:4; order m.tile", "order m.tile of m.tile n"),
+        ("split m tile reg:4; order m.tile", "an order names all loops of a band"),
         ("split n tile lane:8; order m n.tile; stage B at m order n.tile n.lane", "k moves B"),
         ("split n tile lane:8; order m n.tile; stage D at m order n.tile", "D is not used"),
         ("split k tile lane:8; order m n", "combine them"),
