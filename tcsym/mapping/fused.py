@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, TRUE, Index
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Loop, Node, Store
+from tcsym.ir.loops import Loop, Node, Store, Update
 from tcsym.ir.traverse import walk
 from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions, dots_at_once
@@ -106,7 +106,8 @@ class _Fused(Struct, frozen=True, dict=True):
         products = {x.variable: self._product(x, rows) for x in self.inside}
         found = [p for p in products.values() if p is not None]
         if not found:
-            yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
+            if any(isinstance(s.node, Update) for s in self.nest.statements):  # what rows wait for
+                yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
             return
         if any(p.along_wide for p in found) and self.lanes > 1:
             n = dots_at_once(self.machine)

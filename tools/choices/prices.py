@@ -32,6 +32,7 @@ STEPS, STEP = 800, 0.02  # of the descent, in logarithms
 SHARPNESS = 10.0  # of what is taken: one of a tenth less cost is e times as likely
 TRUTH = 0.1  # what errors of times weigh beside what is lost
 STAYS = 0.01  # what the way from the first prices weighs
+KEPT = [TERMS.index(name) for name in ("awaited", "again")]  # tables have few arrays so large
 
 
 class Counted(Struct, frozen=True):
@@ -136,6 +137,7 @@ def fitted(found: Sequence[Counted], start: Counts) -> Counts:
         slopes += 2 * TRUTH * (logs - times) / len(times)
         slope = (counts.T @ (slopes / costs)) * np.exp(at)
         slope += STAYS * (at - np.log(start)) / len(start)
+        slope[KEPT] = 0
         mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
         at = at - STEP * (mean / (1 - 0.9**k)) / (np.sqrt(square / (1 - 0.999**k)) + 1e-9)
     return np.asarray(np.exp(at))
