@@ -84,4 +84,4 @@ def test_a_product_launches_few_of_its_loops(sizes: tuple[int, int, int]) -> Non
     stages = Lowering(program, target, tcsym.Options(), {}, ("dense",) * 3, (), {})  # type: ignore[arg-type]
     kernel = stages.mapped(stages.scheduled()).kernel
     given = dict(zip(("M", "K", "N"), sizes))
-    assert len(list(launched(kernel, given))) <= 2
+    assert len(list(launched(kernel, given))) <= 3
