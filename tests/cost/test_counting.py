@@ -181,5 +181,5 @@ def _at_other_sizes(kernel: Kernel, machine: Machine) -> None:
     others = samples(kernel, sizes, seed=1)
     found = np.broadcast_to(of_program.evaluate(others)[0][:, 0], SAMPLES if others else 1)
     expected = nanoseconds(kernel, machine, others)
-    assert (abs(found / expected - 1) < 0.01).mean() > 0.8
+    assert (abs(found / expected - 1) < 0.03).mean() > 0.9
     assert abs(np.log(found / expected)).mean() < 0.03
