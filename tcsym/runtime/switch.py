@@ -100,7 +100,9 @@ class Switch:
         """The sizes of a call that the switch could read."""
         image, values = self.image, list(self.image.known)
         for slot, (k, axis) in zip(self._slots, image.places):
-            given: Any = args[k] if 0 <= k < len(args) else kwargs.get(image.names[k])
+            given: Any = None
+            if k >= 0:
+                given = args[k] if k < len(args) else kwargs.get(image.names[k])
             if axis >= 0:
                 values[slot] = given.shape[axis]
             elif k >= 0 and given is not None:

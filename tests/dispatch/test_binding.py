@@ -124,6 +124,15 @@ def test_specialize_follows_what_is_named(background: bool) -> None:
         assert len(kernel.stats.variants) == 1
 
 
+def test_sizes_that_no_argument_has_are_kept_too() -> None:
+    """Of a def without inputs a call gives all sizes by name."""
+    source = "def f() -> (int64(N) F) { F(i) = 2 * i }"
+    kernel = tc.define(source, strategy=Specialize(background=1.0)).f
+    for n in (3, 3, 3, 7, 3, 7):
+        np.testing.assert_array_equal(kernel(sizes={"N": n}), 2 * np.arange(n))
+        settle()
+
+
 def test_pad_follows_what_is_named() -> None:
     kernel = tc.define(MM, options=BOTH, strategy=Pad(to=8)).mm
     for sizes in ((3, 4, 5), (7, 9, 5), (70, 4, 5)):
