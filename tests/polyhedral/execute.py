@@ -63,7 +63,6 @@ from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,
-    Buffer,
     Holds,
     HorizontalReduce,
     Kernel,
@@ -78,6 +77,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.text_names import name_formulas
 from tcsym.types import DType
+from tests.schedule.memory import place_in
 
 Env = dict[str, int]
 Run = Callable[[Env], Any]
@@ -242,7 +242,7 @@ class Machine:
         def place(env: Env) -> tuple[int, ...]:
             at = tuple(p(env) for p in parts)
             shape = self.arrays[buffer].shape
-            at = _run_on(self.buffers[buffer], at, shape)
+            at = place_in(self.buffers[buffer], shape, at)
             inside = len(at) == len(shape) and all(0 <= x < e for x, e in zip(at, shape))
             assert inside, f"{buffer}{at} outside {shape}"
             return at
@@ -314,7 +314,7 @@ class Machine:
             array = self.arrays[v.tensor]
             at = tuple(int(p(env)) for p in parts)
             if not any(checked):
-                at = _run_on(self.buffers[v.tensor], at, array.shape)
+                at = place_in(self.buffers[v.tensor], array.shape, at)
             for x, extent, c in zip(at, array.shape, checked):
                 if not 0 <= x < extent:
                     if c:
@@ -404,15 +404,3 @@ def _test(c: Condition) -> str:
             return "(" + " or ".join(["False", *map(_test, cs)]) + ")"
         case _:
             assert_never(c)
-
-
-def _run_on(b: Buffer, at: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Where rows of an argument go on into the next: see `ir.loops.Buffer`."""
-    if b.space != "argument" or b.strides is not None or len(at) != len(shape):
-        return at
-    found = list(at)
-    for d in range(len(at) - 1, 0, -1):
-        if found[d] >= shape[d] > 0:
-            rows, found[d] = divmod(found[d], shape[d])
-            found[d - 1] += rows
-    return tuple(found)

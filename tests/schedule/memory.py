@@ -30,14 +30,7 @@ class Memory(dict[tuple[int, ...], Any]):
         return wide if rounded == value else value
 
     def place(self, at: tuple[int, ...]) -> tuple[int, ...]:
-        """Where rows of an argument run on into the next: see `ir.loops.Buffer`."""
-        if self.buffer.space != "argument" or self.buffer.strides is not None:
-            return at
-        for d in range(len(at) - 1, 0, -1):
-            if at[d] >= self.shape[d] > 0:
-                rows, rest = divmod(at[d], self.shape[d])
-                at = (*at[: d - 1], at[d - 1] + rows, rest, *at[d + 1 :])
-        return at
+        return place_in(self.buffer, self.shape, at)
 
     def __missing__(self, at: tuple[int, ...]) -> Any:
         if self.place(at) in self:
@@ -81,6 +74,17 @@ class Memory(dict[tuple[int, ...], Any]):
     def save(self, array: np.ndarray) -> None:
         for at, value in self.items():
             array[at] = value
+
+
+def place_in(b: Buffer, shape: tuple[int, ...], at: tuple[int, ...]) -> tuple[int, ...]:
+    """Where rows of an argument run on into the next: see `ir.loops.Buffer`."""
+    if b.space != "argument" or b.strides is not None:
+        return at
+    for d in range(len(at) - 1, 0, -1):
+        if at[d] >= shape[d] > 0:
+            rows, rest = divmod(at[d], shape[d])
+            at = (*at[: d - 1], at[d - 1] + rows, rest, *at[d + 1 :])
+    return at
 
 
 def _is_inside(i: int, n: int) -> bool:
