@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,11 @@ def test_tuned_options_and_pickles_keep_the_binding() -> None:
     assert "bind[K]=before bind[N]=after" in kernel.explain("loops", M=8, K=4, N=5)
 
 
-def test_the_code_cache_tells_bindings_apart() -> None:
+def test_the_code_cache_tells_bindings_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # a cache that other runs kept has both
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
     texts = []
     for when in ("before", "after"):
         kernel = tc.define(MM, options=tc.Options(bind={"K": when})).mm
