@@ -69,7 +69,8 @@ def test_a_table_is_mapped_again(tmp_path: Path) -> None:
         lines.append({**about, "def": "f", "sizes": sizes, "alternatives": given})
     path = tmp_path / "table.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    kept, prices, folds, fit = prices_lines([path])
-    assert kept.startswith("cpu:avx2, as versions are kept: 2 lines of 1 programs: lost")
+    lack, kept, prices, folds, fit = prices_lines([path])
+    assert lack == "cpu:avx2: of 2 lines 2 lack what runs today"
+    assert kept == "cpu:avx2, as versions are kept: no lines"
     assert prices.startswith("cpu:avx2, prices: 2 lines") and folds.startswith("cpu:avx2, prices f")
     assert fit.startswith("fma=0.")

@@ -107,7 +107,7 @@ def _arguments() -> argparse.Namespace:
     add("--out", type=Path, default=Path("build/choices.jsonl"))
     add("--target", default="cpu")
     add("--only", default="", help="families: products, rows, windows, scans, gathers, …")
-    add("--programs", type=int, default=300)
+    add("--programs", type=int, help="no more than so many")
     add("--minutes", type=float, default=math.inf)
     add("--sizes", type=int, default=16, help="of each program")
     add("--seed", type=int, default=0)

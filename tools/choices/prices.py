@@ -64,9 +64,10 @@ def prices_lines(paths: Sequence[Path], most: int | None = None) -> list[str]:
     report = []
     for target, found in by_target.items():
         today = prices_of(resolve_target(target).machine)
-        taken = [x.by(x.line.taken) for x in found if x.line.taken in x.plans]
+        kept = [x.by(x.line.taken) for x in found if x.line.taken in x.plans]
         report += [
-            *by_family(f"{target}, as versions are kept", taken),
+            f"{target}: of {len(found):,} lines {len(found) - len(kept)} lack what runs today",
+            *by_family(f"{target}, as versions are kept", kept),
             summary(f"{target}, prices", [x.chosen(today) for x in found]),
             summary(f"{target}, prices fitted to others", in_folds(found, today)),
             ", ".join(f"{n}={p:.3g}" for n, p in zip(TERMS, fitted(found, today))),
@@ -93,8 +94,7 @@ def _counted(paths: Sequence[Path], most: int | None) -> Iterator[Counted]:
             line = line_of(data)
             assert line is not None
             taken = " | ".join(plans_at(found[0].mapped, line.sizes))
-            line = replace(line, taken=taken if taken in line.times else line.taken)
-            rows: dict[str, Counts] = {}
+            line, rows = replace(line, taken=taken), dict[str, Counts]()
             for a in found:
                 ran = " | ".join(plans_at(a.mapped, line.sizes))
                 if ran in line.times and ran not in rows:

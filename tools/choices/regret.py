@@ -88,6 +88,8 @@ def by_family(title: str, lines: Sequence[Line]) -> list[str]:
 def summary(title: str, lines: Sequence[Line]) -> str:
     """The geometric mean of what is lost, and shares of lines."""
     n = len(lines)
+    if not n:
+        return f"{title}: no lines"
     mean = math.exp(sum(math.log(x.regret) for x in lines) / n)
     shares = (f"above {a:g}: {100 * sum(x.regret > a for x in lines) / n:.1f} %" for a in ABOVE)
     programs = len({x.program for x in lines})
