@@ -287,7 +287,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--row", type=float, default=USUAL.row, help="least ratio of a row")
     add("--seed", type=int, default=0, help="of random sizes")
     add("--count", type=int, default=4, help="random sizes of each kernel")
-    add("--threads", type=int, default=1)
+    add("--threads", type=int, default=1, help="of a call; several are timed by the clock")
     add("--substituted", action="store_true", help="also with sizes substituted")
     add("--startup", action="store_true", help="first results instead, in new processes")
     add("--json", type=Path, help="write what was measured there")

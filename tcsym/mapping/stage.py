@@ -96,7 +96,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         return replace(m, node=node, ends=ends)
     if written and d.at is None:
         raise Refused(f"{d.operand} is written: it has no copy for all of the nest")
-    if not written and any(x.mask and x.kind == "unrolled" for x in dims):
+    if not written and any(x.mask is not None and x.kind == "unrolled" for x in dims):
         m = replace(m, counted=m.counted | {copy.name})
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
