@@ -7,7 +7,8 @@ what the loops touch is a box: how far each subscript goes. A loop goes on with 
 where each iteration starts at the end of the one before, and begins new ones elsewhere. What fits
 the second cache is there from the call before, and from the iteration before where all that an
 iteration touches fits, copies of arguments too; what does not fit is brought for each iteration,
-also of lines that iterations have in common. Ragged ends count as whole tiles.
+also of lines that iterations have in common, and of temporaries, which nobody waits for otherwise.
+Ragged ends count as whole tiles.
 """
 
 from __future__ import annotations
@@ -71,14 +72,17 @@ class Traffic:
         self.chosen = {c.variable for c in kernel.choices}
         self.pitches: dict[str, tuple[int, ...]] = {}
         self.crowds: dict[str, int] = {}
+        self.strides: dict[tuple[object, ...], Index | None] = {}
 
     def of_call(self, n: Node, known: Mapping[str, int]) -> tuple[int, int]:
         """Lines that a call waits for, and lines that it brings again."""
         w, values = self.writer, Written(self.writer, known)
         all_ = awaited = again = w.constant(0)
         for name, x in self._node(n, values).items():
-            again = w.add(again, w.less(x.brought, x.lines))
-            if self.buffers[name].space == "argument":
+            is_argument = self.buffers[name].space == "argument"
+            stays = w.constant(1) if is_argument else self._is_at_most(x.lines, self.cache)
+            again = w.add(again, w.less(x.brought, w.multiply(stays, x.lines)))
+            if is_argument:
                 all_ = w.add(all_, x.lines)
                 until = w.least(x.brought, w.multiply(x.rows, w.constant(UNTIL_AHEAD)))
                 begun = w.multiply(x.rows, w.constant(TO_BEGIN))
@@ -222,9 +226,7 @@ class Traffic:
         for d in moved:
             step = self._step(x.subscripts[d], n.variable, x.extents[d], values)
             extents[d] = w.add(extents[d], w.multiply(step, more))
-        rows = w.multiply(trips, x.rows)
-        if len(moved) == 1:
-            rows = w.choose(self._follows(buffer, x, moved[0], step, values), x.rows, rows)
+        rows = self._rows(buffer, x, n.variable, trips, values)
         lines = w.least(w.multiply(trips, x.lines), self._lines(buffer, extents, values))
         return Touched(x.subscripts, tuple(extents), lines, x.brought, rows)
 
@@ -235,15 +237,42 @@ class Traffic:
             return extent
         return self.writer.constant(abs(c.constant)) if c.is_constant else values.index(c)
 
-    def _follows(self, buffer: Buffer, x: Touched, d: int, step: int, values: Written) -> int:
-        """Whether rows of lines go on in the next iteration."""
-        w = self.writer
-        if d == len(x.subscripts) - 1:
-            few = self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
-            return w.multiply(few, self._is_at_most(step, x.extents[d]))
-        apart = w.multiply(step, self._pitches(buffer, values)[d])
-        near = w.add(self._span(buffer, x.extents, values), w.constant(SLACK * self.line))
-        return w.multiply(self._is_at_most(x.rows, self.one), self._is_at_most(apart, near))
+    def _rows(self, buffer: Buffer, x: Touched, variable: str, trips: int, values: Written) -> int:
+        """Rows of lines after a loop: those of an iteration go on in the next one if they are few,
+        and each is all that is touched along the dimensions from the moved one on: one row if it is
+        of one page, and nothing lies between."""
+        w, moved = self.writer, _moves(x, variable)
+        more, last, step = w.multiply(trips, x.rows), moved[-1], self._stride(buffer, x, variable)
+        if step is not None and values.know(step.variables()):
+            apart = w.multiply(values.index(step), w.constant(buffer.dtype.bytes))
+            apart = w.greatest(apart, w.multiply(w.constant(-1), apart))
+        elif len(moved) == 1:
+            apart = w.multiply(x.extents[last], self._pitches(buffer, values)[last])
+        else:
+            return more
+        near = self._span(buffer, x.extents, values, last)
+        beside = reduce(w.multiply, x.extents[:last], self.one)
+        rows, few = x.rows, self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
+        if last < len(x.extents) - 1:
+            slack, parts = w.constant(SLACK * self.line), x.extents[last:]
+            side_by_side = reduce(w.multiply, parts[:-1])
+            taken = w.multiply(side_by_side, w.multiply(parts[-1], w.constant(buffer.dtype.bytes)))
+            is_one = self._is_at_most(w.less(near, taken), w.multiply(side_by_side, slack))
+            of_page = self._is_at_most(near, w.constant(UNTIL_AHEAD * self.line))
+            is_one = w.multiply(is_one, of_page)
+            rows = w.choose(w.multiply(few, is_one), w.least(rows, beside), rows)
+            near = w.add(near, slack)
+        goes_on = w.multiply(few, self._is_at_most(rows, beside))
+        return w.choose(w.multiply(goes_on, self._is_at_most(apart, near)), rows, more)
+
+    def _stride(self, buffer: Buffer, x: Touched, variable: str) -> Index | None:
+        """Elements from one iteration to the next, of all dimensions together, which may be one."""
+        key = buffer.name, x.subscripts, variable
+        if key not in self.strides:
+            places = zip(x.subscripts, buffer.element_strides())
+            moved = (s * n for s, n in places if variable in s.variables())
+            self.strides[key] = linear_coefficient(sum(moved, Index()), variable)
+        return self.strides[key]
 
     def _pitches(self, buffer: Buffer, values: Written) -> tuple[int, ...]:
         """Bytes from an element to the next one along each dimension; far where it is not known."""
@@ -256,10 +285,11 @@ class Traffic:
             )
         return self.pitches[buffer.name]
 
-    def _span(self, buffer: Buffer, extents: Sequence[int], values: Written) -> int:
-        """Bytes from the first element to the last."""
-        w, found = self.writer, self.writer.constant(0)
-        for n, pitch in zip(extents, self._pitches(buffer, values)):
+    def _span(self, buffer: Buffer, extents: Sequence[int], values: Written, first: int = 0) -> int:
+        """Bytes to the end of the last element from the first one, along dimensions from first."""
+        w, found = self.writer, self.writer.constant(buffer.dtype.bytes)
+        pitches = self._pitches(buffer, values)
+        for n, pitch in zip(extents[first:], pitches[first:]):
             found = w.add(found, w.multiply(w.less(n, self.one), pitch))
         return found
 
