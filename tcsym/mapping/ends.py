@@ -148,10 +148,9 @@ def _with(node: Loop, last: Loop, f: Callable[[Loop], Node]) -> Node:
 
 
 def _branched(m: Mapping_, masks: list[Loop], last: Loop) -> Node:
-    names = {x.variable for x in masks}
     copies = [x for x, _ in walk(last.body) if isinstance(x, Loop) and x.kind == "unrolled"]
     full = all_of(dict.fromkeys(_whole(x, copies) for x in masks))
-    whole = _tiles(m, _unmasked(last.body, names))
+    whole = _tiles(m, _unmasked(last.body, _names(masks)))
     if full == TRUE:
         return replace(last, body=whole)
     ragged = _ragged_of(m, masks, last.body)
@@ -182,12 +181,8 @@ def _overlapping(m: Mapping_, masks: list[Loop], node: Loop, last: Loop, overlap
     ragged = _ragged_of(m, masks, last.body)
     if whole == ragged:
         return _with(node, last, lambda x: replace(x, body=whole))
-    arms = [_with(node, last, partial(_around, body=x)) for x in (whole, ragged)]
+    arms = [_with(node, last, partial(replace, body=x)) for x in (whole, ragged)]
     return Branch(overlap.fits, *arms)
-
-
-def _around(x: Loop, body: Node) -> Node:
-    return replace(x, body=body)
 
 
 def _has_end(m: Mapping_, x: Loop, end: str) -> bool:

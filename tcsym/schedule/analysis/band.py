@@ -31,7 +31,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, value_children
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables
-from tcsym.schedule.analysis.cost import is_light
+from tcsym.schedule.analysis.cost import PLAIN, function_cost
 from tcsym.schedule.analysis.loops import chain_of, statements_in
 from tcsym.trees import preorder
 
@@ -142,7 +142,7 @@ def _own_operations(v: Value) -> int:
         case Binary(op):
             return 1 if op not in ("div", "mod") else MOST_OPERATIONS + 1
         case Call(function):
-            return 1 if is_light(function) else MOST_OPERATIONS + 1
+            return 1 if function_cost(function) <= PLAIN else MOST_OPERATIONS + 1
         case _:
             return MOST_OPERATIONS + 1
 

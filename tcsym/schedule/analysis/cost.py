@@ -65,11 +65,6 @@ def function_cost(name: str) -> int:
     return round(function_cycles(name) * PER_CYCLE)
 
 
-def is_light(function: str) -> bool:
-    """An instruction or two."""
-    return function_cost(function) <= PLAIN
-
-
 class Costs(Struct, frozen=True):
     """Of the loops of a kernel on a target. `vector_bytes`: of a register, 0 without vectors.
 
@@ -93,7 +88,7 @@ class Costs(Struct, frozen=True):
     def of_iteration(self, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
         """Bound of one iteration of a perfect chain, in the variables `known` around it."""
         inside = known | {x.variable for x in loops}
-        return _without(self._node(loops[-1].body, inside, None, ()), loops, known)
+        return _without(self._node(loops[-1].body, inside, None, (), loops), loops, known)
 
     def of_statement(
         self, n: Store | Update | Verify, loop: str | None, tile: tuple[Copies, ...]
@@ -102,40 +97,48 @@ class Costs(Struct, frozen=True):
         return _Instructions(self, loop, tile, {}).of_statement(n)
 
     def _node(
-        self, n: Node, known: frozenset[str], loop: str | None, tile: tuple[Copies, ...]
+        self,
+        n: Node,
+        known: frozenset[str],
+        loop: str | None,
+        tile: tuple[Copies, ...],
+        around: tuple[Loop, ...],
     ) -> Index:
         """Bound of a node in the variables `known`. loop: the innermost that is no copies."""
         match n:
             case Store() | Update() | Verify():
                 return index(self.of_statement(n, loop, tile))
             case Loop() if is_copied(n):
-                return self._node(n.body, known, loop, (*tile, Copies.of(n)))
+                return self._node(n.body, known, loop, (*tile, Copies.of(n)), around)
             case Loop():
-                trips = self._trips(n, known)
-                inner = self._node(n.body, known | {n.variable}, n.variable, ())
+                trips, inside = self._trips(n, known, around), (*around, n)
+                inner = self._node(n.body, known | {n.variable}, n.variable, (), inside)
                 if inner.is_constant:
                     inner += STEP // n.unroll
                 return _without(inner * trips, (n,), known) * prod(x.count for x in tile)
             case Branch(_, a, b):
-                then = self._node(a, known, loop, tile)
-                return then if b is None else _dearer(then, self._node(b, known, loop, tile))
+                then = self._node(a, known, loop, tile, around)
+                return (
+                    then if b is None else _dearer(then, self._node(b, known, loop, tile, around))
+                )
             case Block(body):
-                return sum((self._node(x, known, loop, tile) for x in body), ZERO)
+                return sum((self._node(x, known, loop, tile, around) for x in body), ZERO)
             case Allocate(_, body):
-                return self._node(body, known, loop, tile)
+                return self._node(body, known, loop, tile, around)
             case TransposeBlock():
                 return index(TRANSPOSED * n.block * n.block)
             case DeviceNode():
                 raise not_on_a_cpu(n)
 
-    def _trips(self, n: Loop, known: frozenset[str]) -> Index:
-        """Those of a range between two scalars that are read: all ranges together are as long as
-        what they run along."""
+    def _trips(self, n: Loop, known: frozenset[str], around: tuple[Loop, ...]) -> Index:
+        """At most how many. Those of a range between two scalars that are read: all ranges together
+        are as long as what they run along."""
         lower, upper = (e.variables() & self.scalars.keys() for e in (n.lower, n.upper))
         if n.value is not None or n.at is not None:
             return ONE
         if not lower | upper:
-            return relax(trip_bound(n), known, True) or ONE
+            trips = relax(trip_bound(n), known, True) or ONE
+            return eliminate(trips, around, True) or trips
         most = _least_known(n.upper, known - self.scalars.keys())
         if most is None:
             return ONE
