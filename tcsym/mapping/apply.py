@@ -106,7 +106,8 @@ def _counted(
     axis: str, outer: list[tuple[str, Index | None]], units: Index, loop: Loop, most_units: Index
 ) -> tuple[list[Loop], dict[str, Index]]:
     """Loops that count units, from outside in: the innermost counts them from the first on, the
-    others those that the next one counts. And at most how many, by sizes alone."""
+    others those that the next one counts: so many, or, of a formula, no more, all alike, so that
+    threads get as much each. And at most how many, by sizes alone."""
     loops: list[Loop] = []
     most: dict[str, Index] = {}
     total, bound, inside = units, most_units, None
@@ -115,7 +116,8 @@ def _counted(
         if inside is not None:  # what is inside counts a part of its own
             each, inner = maximum(1, inside[0]), inside[1]
             total = ceildiv(inner.upper, each)
-            lower, upper = var(v) * each, minimum(var(v) * each + each, inner.upper)
+            even = each if each.is_constant else ceildiv(inner.upper, maximum(1, total))
+            lower, upper = var(v) * even, minimum(var(v) * even + even, inner.upper)
             loops[0] = replace(inner, lower=lower, upper=upper)
             most[inner.variable] = minimum(each, bound)
             bound = ceildiv(bound, each)

@@ -176,7 +176,7 @@ class Contractions(Struct, frozen=True):
         """Register tiles over panels that fit half of the second cache. Columns of several loops
         are one: a copy finds its operand by division once. once: of all columns."""
         joined, tall = self.c.joined, self.c.rows
-        wide, tiles = joined[0], maximum(8, self._fitting(vectors * self.lanes))
+        wide, tiles = joined[0], self._fitting(vectors * self.lanes)
         operands = [(a, x) for x in self.c.sums for a in x.wide]
         parts = vectors_text(vectors, self.lanes)
         outer = [v for v in self.nest.names if v not in (*joined, tall)]
