@@ -26,7 +26,7 @@ from tcsym.sizes.context import Known
 from tcsym.target.machine import Machine
 
 SAMPLES = 192
-CODE_PRICE = 0.09  # by how much less time in the mean goes with more loops, both as logarithms
+CODE_PRICE = 0.05  # by how much less time in the mean goes with more loops, both as logarithms
 WORST = 0.02  # of what is lost at the worst sizes, beside the mean
 THREADS_OF_CALLS = (1, 2, 8, 16)
 _MICROSECOND = 1e3
