@@ -18,6 +18,7 @@ from tcsym.ir.text import kernel_text
 from tcsym.mapping.plan import Directives
 from tcsym.mapping.text import with_nest
 from tcsym.options import Options
+from tcsym.process.threads import get_num_threads
 from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.schedule.map_cpu import Mapped, map_cpu
 from tcsym.schedule.wanted import offered_in
@@ -124,7 +125,7 @@ def versions_text(
     for c in kernel.choices:
         columns = {name: np.full(c.versions, n) for name, n in sizes.items()}
         rows = counted(kernel, machine, {**columns, c.variable: np.arange(c.versions)})
-        costs = c.costs.at({THREADS: 1, **sizes})
+        costs = c.costs.at({THREADS: get_num_threads(), **sizes})
         told = (f"{_time(x)}: {_terms(row * prices, '')}" for x, row in zip(costs, rows))
         found[c.variable] = tuple(told)
     return found

@@ -40,8 +40,8 @@ _MOST_SCALE = 1.5
 class Counting:
     """Costs of trees among buffers of a kernel, at samples of the sizes that they move with.
 
-    shares: trees share their work among threads in ways that differ, of which there are one or
-    several in a call. common: numbers of some sizes that calls have together.
+    on_threads: these share outermost loops; there are one or several in a call. common: numbers of
+    some sizes that calls have together.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Counting:
         kernel: Kernel,
         machine: Machine,
         sizes: frozenset[str],
-        shares: bool = False,
+        on_threads: bool = False,
         common: Iterable[Mapping[str, int]] = (),
     ) -> None:
         found = samples(kernel, sizes, common)
-        if shares:
+        if on_threads:
             found[THREADS] = np.array([THREADS_OF_CALLS[k % 4] for k in range(SAMPLES)], np.float64)
         self.writer = Writer(found)
-        self._machine, self._weigh, self._shares = machine, priced(machine), shares
+        self._machine, self._weigh, self._on_threads = machine, priced(machine), on_threads
         self._known = {v: self.writer.constant(0) for v in kernel.launched}
         self._known |= {THREADS: self.writer.constant(1)} | self.writer.variables
 
@@ -64,7 +64,7 @@ class Counting:
         """Of a call of the tree alone, if the condition holds. others: loops that are around."""
         w, known = self.writer, {**dict.fromkeys(others, self.writer.constant(0)), **self._known}
         walker = Walk(replace(kernel, body=tree), self._machine, w, self._weigh)
-        walker.shares = self._shares
+        walker.on_threads = self._on_threads
         total = walker.of_call(tree, known)
         return w.choose(Written(w, known).condition(where), total, w.constant(math.inf))
 

@@ -97,11 +97,11 @@ def _last(n: Node) -> Node:
 class Walk:
     """Of one kernel. What equal parts for its variables make of a node is written once.
 
-    shares: outermost loops whose iterations threads may share take the time of the thread that has
-    most of them; else, or where THREADS is not known, the work of all threads counts.
+    on_threads: outermost loops whose iterations threads may share take the time of the thread that
+    has most of them; else, or where THREADS is not known, the work of all threads counts.
     """
 
-    shares = False
+    on_threads = False
 
     def __init__(self, kernel: Kernel, machine: Machine, writer: Writer, weigh: Weigh) -> None:
         self.kernel, self.machine = kernel, machine
@@ -161,7 +161,7 @@ class Walk:
         self, n: Loop | Branch | Block, values: Written, loop: str | None, tile: tuple[Copies, ...]
     ) -> int | Leaf:
         match n:
-            case Loop() if self.shares and loop is None and n.order == "parallel":
+            case Loop() if self.on_threads and loop is None and n.order == "parallel":
                 return self._shared(n, values, self.closed(self._loop(n, values, loop, tile)))
             case Loop():
                 return self._loop(n, values, loop, tile)

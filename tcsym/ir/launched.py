@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-import numpy as np
 from msgspec import Struct
 
 from tcsym.index.expr import Condition, Index
-from tcsym.index.straight_line import Numbers
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
@@ -30,38 +28,24 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
-
-MOST_THREADS = 256  # more choose as these do, or miss code, which is made then
+from tcsym.process.threads import get_num_threads
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     """The outermost loops to launch that a call may come to; `sizes`: those the kernel is given."""
-    values, found = dict(sizes), dict[int, Loop]()
-    for taken in _choices(kernel, values):
-        loops = _Given({**values, **taken}, {}).launched(kernel.body)
-        found |= {id(x): x for x in loops}
-    yield from found.values()
+    values = {**sizes, **chosen(kernel, sizes)}
+    yield from {id(x): x for x in _Given(values, {}).launched(kernel.body)}.values()
 
 
 def chosen(kernel: Kernel, values: Mapping[str, int]) -> dict[str, int]:
-    """What a launch chooses by these sizes of the body, as far as they tell."""
-    first, *others = _choices(kernel, values)
-    return {v: k for v, k in first.items() if all(x[v] == k for x in others)}
-
-
-def _choices(kernel: Kernel, values: Mapping[str, int]) -> list[dict[str, int]]:
-    """All that a launch may choose, by how many threads the call has."""
-    by_size, by_threads = dict[str, int](), dict[str, Numbers]()
-    given = {THREADS: np.arange(1, MOST_THREADS + 1), **values}
+    """What a launch chooses by these sizes of the body, as far as they tell: on the threads that
+    are said, or else on as many as calls have now."""
+    found, given = dict[str, int](), {THREADS: get_num_threads(), **values}
     for c in kernel.choices:
-        if values.keys() >= {*c.costs.variables}:
-            costs = c.costs.at(values)
-            by_size[c.variable] = costs.index(min(costs))
-        elif given.keys() >= {*c.costs.variables}:
-            columns = np.broadcast_arrays(*c.costs.evaluate(given))
-            by_threads[c.variable] = np.argmin([x[:, 0] for x in columns], 0)
-    rows = dict.fromkeys(zip(*(x.tolist() for x in by_threads.values()), strict=True)) or [()]
-    return [{**by_size, **dict(zip(by_threads, row, strict=True))} for row in rows]
+        if given.keys() >= {*c.costs.variables}:
+            costs = c.costs.at(given)
+            found[c.variable] = costs.index(min(costs))
+    return found
 
 
 class _Given(Struct, frozen=True):

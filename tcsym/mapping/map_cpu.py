@@ -28,10 +28,10 @@ from tcsym.mapping.apply import apply
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.once import Copies, apart, times, where
 from tcsym.mapping.own import own
-from tcsym.mapping.plan import Combine, Refused, Version
+from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.tree import Close, Mapping_, accessed
 from tcsym.mapping.trees import marked
-from tcsym.schedule.analysis.loops import find_loop, outermost_loop, replace_loop
+from tcsym.schedule.analysis.loops import find_loop, loops_around, outermost_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
@@ -63,10 +63,12 @@ def map_nest_by_cost(
     names: Names,
     has_all: bool = False,
     are_proposed: bool = False,
+    on_threads: bool = False,
 ) -> tuple[Kernel, Sequence[Version]]:
     """The same with those versions that are worth making, or has_all; the cost chooses among them
     at the sizes of a call. And these, with conditions on what is chosen. are_proposed: what is not
-    legal is no version, if there is another."""
+    legal is no version, if there is another. on_threads: these share the nest's outermost loops,
+    unless they share loops around it."""
     if len(versions) == 1 and versions[0].needs == TRUE:
         only = [replace(versions[0], when=TRUE)]
         return map_nest(kernel, nest, only, machine, names), only
@@ -76,9 +78,10 @@ def map_nest_by_cost(
     rounds = times(kernel, nest)
     for copies in (t.copies.before for t in trees if t.copies.before):
         moves.append(rounds.variables() | sizes_of(kernel, block(*copies)))
-    in_parts = any(isinstance(d, Combine) and d.at for v in versions for d in v.plan)
+    around = loops_around(kernel.body, nest.top.variable)
+    on_threads &= all(x.order != "parallel" for x in around)
     common = {tuple(v.facts.items()): v.facts for v in versions if v.facts}.values()
-    counting = Counting(kernel, machine, frozenset[str]().union(*moves), in_parts, common)
+    counting = Counting(kernel, machine, frozenset[str]().union(*moves), on_threads, common)
     for t in trees:
         among = replace(kernel, buffers=(*kernel.buffers, *t.buffers))
         cost = counting.cost(among, t.node, nest.around, t.version.needs)

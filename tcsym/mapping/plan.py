@@ -143,7 +143,7 @@ def plan_text(plan: Plan) -> str:
 def directive_text(d: Directive) -> str:
     match d:
         case Split(axis, parts, end):
-            sizes = [p if n is None else f"{p}:{_formula_text(n)}" for p, n in parts]
+            sizes = [p if n is None else f"{p}:{n}".replace(" ", "") for p, n in parts]
             return " ".join(("split", axis, *sizes, *([] if end == "mask" else [f"end={end}"])))
         case Order(axes):
             return " ".join(("order", *axes))
@@ -168,7 +168,3 @@ def with_sizes(plan: Plan, change: Callable[[Index], Index]) -> Plan:
         return replace(d, parts=tuple((p, n if n is None else change(n)) for p, n in d.parts))
 
     return tuple(map(one, plan))
-
-
-def _formula_text(e: Index) -> str:
-    return str(e).replace(" ", "")

@@ -107,7 +107,8 @@ def _chosen(
     able = [v for v in found if in_context(kernel, v.needs) != FALSE]
     has_all = is_given or setting.tells_all
     machine, names = setting.usable, setting.names
-    kernel, kept = map_nest_by_cost(kernel, nest, able, machine, names, has_all, not is_given)
+    asked = has_all, not is_given, setting.options.parallelize
+    kernel, kept = map_nest_by_cost(kernel, nest, able, machine, names, *asked)
     return _recorded(kernel, nest, setting, kept)
 
 

@@ -32,7 +32,7 @@ from tcsym.index.expr import (
 )
 from tcsym.index.straight_line import Writer, Written
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Kernel
+from tcsym.ir.loops import THREADS, Kernel
 from tcsym.ir.traverse import substitute_node
 from tcsym.options import Options
 from tcsym.target.machine import Machine
@@ -138,7 +138,7 @@ def test_versions_are_chosen_by_what_they_take_in_the_kernel() -> None:
     kernel = _mapped("def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }")
     (choice,) = kernel.choices
     sizes = {"M": np.full(3, 4096), "K": np.array([30, 100, 200])}
-    for k, cost in enumerate(choice.costs.evaluate(sizes)):
+    for k, cost in enumerate(choice.costs.evaluate({THREADS: np.ones(3), **sizes})):
         able = np.isfinite(cost[:, 0])
         expected = nanoseconds(kernel, TARGET.machine, {**sizes, choice.variable: np.full(3, k)})
         assert able.any()

@@ -22,6 +22,7 @@ from tcsym.ir.loops import (
     Node,
     Store,
 )
+from tcsym.process.threads import get_num_threads
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
 
@@ -44,15 +45,19 @@ def test_conditions_on_sizes_decide() -> None:
     assert names(body, N=4, K=2) == ["b"]
 
 
-def test_any_number_of_threads_may_choose() -> None:
+def test_threads_may_choose() -> None:
+    """As many as are said, or else as calls have."""
     w = Writer({"N": [1.0, 100.0, 7.0], THREADS: [1.0, 2.0, 4.0]})
     n, threads = w.variables["N"], w.variables[THREADS]
     costs = w.written([n, w.quotient(w.multiply(w.constant(3), n), threads)])
     body = Branch(eq(var("plan"), 0), task("a"), task("b"))
     buffers = (Buffer("A", DType.FLOAT32, (N,)),)
     kernel = Kernel("k", ("N",), ("A",), buffers, body, choices=(Choice("plan", costs),))
-    assert [x.variable for x in launched(kernel, {"N": 5})] == ["a", "b"]
-    assert chosen(kernel, {"N": 5}) == {} and chosen(kernel, {"N": 5, THREADS: 9}) == {"plan": 1}
+    for threads, name in ((1, "a"), (9, "b")):
+        given = {"N": 5, THREADS: threads}
+        assert [x.variable for x in launched(kernel, given)] == [name]
+        assert chosen(kernel, given) == {"plan": threads // 9}
+    assert chosen(kernel, {"N": 5}) == chosen(kernel, {"N": 5, THREADS: get_num_threads()})
     assert [x.variable for x in launched(kernel, {"N": 0})] == []
     assert chosen(kernel, {"N": 0}) == {"plan": 0}
 

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import Loop
+from tcsym.ir.traverse import walk
 from tcsym.mapping.contraction import Contraction, contraction
 from tcsym.mapping.map_cpu import in_kernel
 from tests.mapping import drawn
 from tests.mapping.proposals import proposed
+from tests.schedule.targets import AVX2
 
 PROGRAMS = {
     "batch": ("bmk,bnk->bmn", "Z(b,m,n) +=! X(b,m,k) * Y(b,n,k)"),
@@ -142,3 +146,22 @@ def test_columns_that_read_neighbours_are_used_where_they_lie() -> None:
     expected = np.einsum("ct,dc->dt", x[:, :17], w[..., 1])
     expected += np.einsum("ct,dc->dt", x[:, 3:], w[..., 0])
     np.testing.assert_array_equal(kernel(x, w), expected)
+
+
+@pytest.mark.parametrize("tiles", range(1, 30))
+def test_parts_of_a_formula_are_even(tiles: int) -> None:
+    """As few parts as there can be, all as large as the first; of a number, each is so large."""
+    kernel = drawn.naive("def f(float(N,K) X) -> (S) { S(i) +=! X(i,k) }")
+    (nest,) = drawn.nests(kernel)
+    for size, most in (("max(K,1)", 4), ("4", 4)):
+        plan = f"split i panel tile:{size} reg:8; order i.panel i.tile"
+        mapped = drawn.applied(kernel, nest, plan, AVX2)
+        (tile,) = (x for x, _ in walk(mapped.body) if isinstance(x, Loop) and ".tile" in x.variable)
+        (panel,) = (x for x, _ in walk(mapped.body) if isinstance(x, Loop) and x.body == tile)
+        at = {"N": 8 * tiles, "K": most}
+        count, parts = evaluate(panel.upper, at), []
+        for k in range(count):
+            low, high = (evaluate(e, {**at, panel.variable: k}) for e in (tile.lower, tile.upper))
+            parts.append(high - low)
+        assert sum(parts) == tiles and count == -(-tiles // most)
+        assert parts[0] == (-(-tiles // count) if size != "4" else min(4, tiles)) <= most

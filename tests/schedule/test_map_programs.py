@@ -11,11 +11,15 @@ import pytest
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
+from tcsym.index.expr import ONE
 from tcsym.index.values import evaluate
+from tcsym.ir.loops import Loop
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
+from tcsym.target.machine import Machine
 from tests.polyhedral.execute import execute
 from tests.polyhedral.programs import SOURCES, program
 from tests.schedule.targets import AVX2, SCALAR
@@ -50,3 +54,16 @@ def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:
                 np.testing.assert_allclose(
                     got[tensor].astype(np.float64).reshape(x.shape), x, 1e-3, 1e-3
                 )
+
+
+@pytest.mark.parametrize("machine", [AVX2, SCALAR], ids=["avx2", "scalar"])
+def test_loops_on_threads_have_an_estimate(machine: Machine) -> None:
+    """Of an iteration with a loop inside: else such a loop never gets a thread."""
+    unknown = []
+    for name in SOURCES:
+        kernel = map_cpu(schedule_program(program(name), Options(), {}).kernel, machine, Options())
+        for x, _ in walk(kernel.kernel.body):
+            if isinstance(x, Loop) and x.kind == "parallel" and x.work == ONE:
+                inside = (y for y, _ in walk(x.body) if isinstance(y, Loop) and y.kind == "serial")
+                unknown += [f"{name}: {x.variable}" for _ in [*inside][:1]]
+    assert not unknown

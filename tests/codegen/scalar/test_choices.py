@@ -94,7 +94,8 @@ def test_costs_may_depend_on_threads() -> None:
         out = np.full(2, -1.0)
         run({"O": out}, {"N": 3, "M": 4}, threads=threads)
         assert out.tolist() == [0, threads - 1]
-    assert chosen(k, {"N": 3, "M": 4}) == {"plan.0": 0}  # of the other, sizes do not tell
+        found = chosen(k, {"N": 3, "M": 4, THREADS: threads})
+        assert found == {"plan.0": 0, "plan.1": threads - 1}
 
 
 def test_only_what_is_chosen_is_launched() -> None:
