@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = (5**0.5 - 1) / 2
+THINNER = 1.5  # than marks say: the suite has as much time on two cores
 
 
 def build_native() -> None:
@@ -35,7 +36,7 @@ def build_native() -> None:
         assert is_fresh() or not which("cc"), "the native part of the run time does not compile"
 
 
-if "PYTEST_XDIST_WORKER" not in os.environ:
+if "PYTEST_XDIST_WORKER" not in os.environ and (ROOT / "setup.py").exists():  # else a wheel has it
     build_native()
 
 # compiled code is kept between runs, but not among the user's
@@ -66,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if mark := item.get_closest_marker("thinned"):
             test = item.nodeid.partition("[")[0]
-            if seen[test] * GOLDEN % 1 >= 1 / mark.args[0]:
+            if seen[test] * GOLDEN % 1 >= 1 / (THINNER * mark.args[0]):
                 item.add_marker(pytest.mark.slow)
             seen[test] += 1
 
