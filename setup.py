@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native part of the run time, and the wheel's tag, which depends on the system that builds.
 
-The wheel has machine code for Linux on x86-64 with glibc, of the version here and at least that
-which the libraries below it need. What is built elsewhere, from the source distribution, says at a
-kernel's first call that it cannot run there.
+The wheel has machine code for Linux on x86-64 or AArch64 with glibc, of the version here and at
+least that which the libraries below it need. What is built elsewhere, from the source distribution,
+says at a kernel's first call that it cannot run there. A compiler for the other of the processors
+builds for that one, if `_PYTHON_HOST_PLATFORM` says so.
 """
 
 import platform
 import sys
+import sysconfig
 from pathlib import Path
 
 import numpy
@@ -27,11 +29,12 @@ native = Extension(
     optional=True,  # without a compiler, Python serves the calls
 )
 
-is_supported = sys.platform == "linux" and platform.machine() == "x86_64"
+machine = sysconfig.get_platform().removeprefix("linux-")
+is_supported = sys.platform == "linux" and machine in ("x86_64", "aarch64")
 library, version = platform.libc_ver()
 if is_supported and library == "glibc":
     glibc = max(LEAST_GLIBC, int(version.split(".")[1]))
-    tag = {"plat_name": f"manylinux_2_{glibc}_x86_64"}
+    tag = {"plat_name": f"manylinux_2_{glibc}_{machine}"}
     setup(ext_modules=[native], options={"bdist_wheel": tag})
 else:
     setup()

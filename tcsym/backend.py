@@ -102,7 +102,7 @@ class Backend(Protocol):
 
 
 class Cpu:
-    """x86-64, by way of LLVM."""
+    """Processors, by way of LLVM."""
 
     stages: tuple[str, ...] = (COSTS, "llvm", "asm")
 

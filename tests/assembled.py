@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tcsym.target.cpu import TRIPLE
+from tcsym.target.cpu import X86_64
 from tcsym.target.llvm import Module, TargetMachine
 
 PASSES = ("sroa", "instruction_combine", "simplify_cfg")
@@ -11,6 +11,6 @@ PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 
 def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
     """Object code of the module. LLVM's complaint about a bad module is an assertion here."""
-    machine, module = TargetMachine(TRIPLE, cpu), Module(llvm_ir)
+    machine, module = TargetMachine(X86_64, cpu), Module(llvm_ir)
     module.run(PASSES, machine)
     return module.emitted(machine)

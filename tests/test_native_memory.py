@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.target.cpu import TRIPLE
+from tcsym.target.cpu import X86_64
 from tcsym.target.llvm import Module, target_machine
 
 LOOP = """
@@ -74,7 +74,7 @@ def test_a_module_leaves_nothing_behind(passes: str) -> None:
     made = set[bytes]()
 
     def make(k: int) -> None:
-        with target_machine(TRIPLE, "x86-64-v3") as machine, Module(LOOP) as module:
+        with target_machine(X86_64, "x86-64-v3") as machine, Module(LOOP) as module:
             module.target(machine)
             if passes:
                 module.run(passes.split(), machine)

@@ -108,7 +108,7 @@ def test_the_wheel_says_where_it_runs(built: Built) -> None:
 def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) -> None:
     """It installs there: `tests/process/test_system.py` has what works."""
     code = (
-        "import platform, runpy, sys; platform.machine = lambda: 'arm64';"
+        "import os, runpy, sys; os.environ['_PYTHON_HOST_PLATFORM'] = 'linux-riscv64';"
         "sys.argv = ['setup.py', '-q', 'bdist_wheel', '--dist-dir', 'there'];"
         "runpy.run_path('setup.py')"
     )

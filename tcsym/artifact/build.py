@@ -22,7 +22,7 @@ from tcsym.artifact.codes import Code, Level, default_targets, levels_of
 from tcsym.artifact.constants import Constants, size_places
 from tcsym.artifact.device_text import launch_rules, write_files
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
-from tcsym.artifact.tools import compiler, ran, tool
+from tcsym.artifact.tools import compiler, object_copier, ran
 from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.infer_messages import plain_index
@@ -141,8 +141,8 @@ class _Artifact:
             ran([compiler(), "-r", "-nostdlib", "-o", whole, *parts])
             symbol = f"{SYMBOL}_{end}"
             renamed = f"--redefine-sym={SYMBOL}={symbol}"
-            ran([tool("objcopy"), f"--keep-global-symbol={SYMBOL}", whole])
-            ran([tool("objcopy"), renamed, whole])
+            ran([object_copier(), f"--keep-global-symbol={SYMBOL}", whole])
+            ran([object_copier(), renamed, whole])
             out.append(whole)
         return out
 

@@ -82,6 +82,11 @@ def levels_of(
             hint = f"use {', '.join(order)}"
             raise OptionError(f"no artifacts are made for target `{name}`", hint=hint)
     found = [resolve_target(name) for name in sorted({*targets}, key=lambda name: order[name])]
+    families = {t.triple: t.name for t in found if t.machine.multiprocessor is None}
+    if len(families) > 1:
+        hint = "export a folder for each; CC and OBJCOPY say what links for other processors"
+        what = " and ".join(f"`{name}`" for name in families.values())
+        raise OptionError(f"one library has no code for both {what}", hint=hint)
 
     def codes(own: CallPlan, t: Target, table: Table | None) -> tuple[Code, ...]:
         return tuple(_codes(own, options, t, _table(own, options, t, strategy, table)))

@@ -16,10 +16,14 @@ def compiler() -> str:
     return tool(os.environ.get("CC", "cc"))
 
 
+def object_copier() -> str:
+    return tool(os.environ.get("OBJCOPY", "objcopy"))
+
+
 def tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        hint = "install a C compiler and its binary utilities, or set CC"
+        hint = "install a C compiler and its binary utilities, or set CC and OBJCOPY"
         raise TargetError(f"`{name}` was not found, which links artifacts", hint=hint)
     return found
 

@@ -68,7 +68,7 @@ def _python() -> Iterator[Finding]:
     yield Finding("tcsym", __version__)
     yield Finding("python", f"{python} at {sys.executable}", sys.version_info >= (3, 11))
     is_supported = runs_code()
-    hint = "" if is_supported else "kernels run on Linux with x86-64 processors only"
+    hint = "" if is_supported else "kernels run on Linux with x86-64 or AArch64 processors only"
     yield Finding("system", f"{platform.system()} {platform.machine()}", is_supported, hint)
 
 

@@ -10,9 +10,34 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
 typedef void Task(void *data, int64_t task, int64_t n_tasks);
+
+/* ---- the clock, and waiting for a moment */
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+
+static uint64_t clock_cycles(void) { return __rdtsc(); }
+
+static void pause_spinning(void) { _mm_pause(); }
+#elif defined(__aarch64__)
+/* The counter's ticks are longer than cycles, by how much a register says: as cycles of 2.5 GHz. */
+static uint64_t clock_cycles(void) {
+    static uint64_t each; /* in 256ths; threads that find 0 all write the same */
+    uint64_t ticks, scale = __atomic_load_n(&each, __ATOMIC_RELAXED);
+    if (!scale) {
+        uint64_t frequency;
+        __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(frequency));
+        scale = frequency ? 256 * UINT64_C(2500000000) / frequency : 256;
+        __atomic_store_n(&each, scale ? scale : 1, __ATOMIC_RELAXED);
+    }
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return (uint64_t)((unsigned __int128)ticks * scale >> 8);
+}
+
+static void pause_spinning(void) { __asm__ volatile("yield"); }
+#endif
 
 /* Times are cycles of the processor's clock. A sleeping worker begins 20 microseconds after it was
  * woken, and more; waking it takes the caller a system call. */
@@ -70,11 +95,11 @@ static uint64_t spin_cycles(const Pool *pool) {
 
 /* Waits until the worker is to do something: spins, then sleeps. */
 static void await(Slot *slot) {
-    uint64_t start = __rdtsc();
+    uint64_t start = clock_cycles();
     while (slot->state == IDLE) {
-        _mm_pause();
+        pause_spinning();
         int32_t idle = IDLE;
-        if (__rdtsc() - start >= spin_cycles(slot->pool) &&
+        if (clock_cycles() - start >= spin_cycles(slot->pool) &&
             atomic_compare_exchange_strong(&slot->state, &idle, ASLEEP))
             while (slot->state == ASLEEP)
                 sleep_while(&slot->state, ASLEEP);
@@ -144,7 +169,7 @@ static void run_serially(Task *function, void *data, int64_t first, int64_t step
 static void note_end(Pool *pool, bool woken) {
     uint64_t window = pool->gomp_parallel && !pool->patient ? (uint64_t)pool->gomp_spin
                                                             : spin_cycles(pool);
-    pool->soon = __rdtsc() + window - window / 8; /* they began to wait a little earlier */
+    pool->soon = clock_cycles() + window - window / 8; /* they began to wait a little earlier */
     if (woken)
         pool->warm = pool->soon;
 }
@@ -171,7 +196,7 @@ static void note_loss(Pool *pool, int64_t elapsed, int64_t cycles, int64_t n_tas
  * loop has missed that much at once. */
 static int64_t useful_tasks(Pool *pool, int64_t n_tasks, uint64_t cycles) {
     uint64_t most = pool->gomp_parallel ? cycles >> GOMP_START : (uint64_t)n_tasks;
-    uint64_t fewer = most < (uint64_t)n_tasks ? most : (uint64_t)n_tasks, now = __rdtsc();
+    uint64_t fewer = most < (uint64_t)n_tasks ? most : (uint64_t)n_tasks, now = clock_cycles();
     if (fewer <= 1)
         return 1;
     if (now < pool->warm)
@@ -186,10 +211,10 @@ static int64_t useful_tasks(Pool *pool, int64_t n_tasks, uint64_t cycles) {
 
 /* Waits until no task remains: spins, then sleeps. */
 static void join(Pool *pool) {
-    uint64_t start = __rdtsc();
+    uint64_t start = clock_cycles();
     while (pool->remaining) {
-        _mm_pause();
-        if (__rdtsc() - start < spin_cycles(pool))
+        pause_spinning();
+        if (clock_cycles() - start < spin_cycles(pool))
             continue;
         int32_t seen = atomic_fetch_or(&pool->remaining, CALLER_ASLEEP);
         while (seen & ~CALLER_ASLEEP) {
@@ -257,7 +282,7 @@ void tcsym_parallel_for(Pool *pool, Task *function, void *data, int64_t n_tasks,
         note_end(pool, false);
         return;
     }
-    uint64_t began = __rdtsc();
+    uint64_t began = clock_cycles();
     bool was_warm = began < pool->warm;
     if (pool->gomp_parallel) {
         Team team = {pool, function, data, n_useful};
@@ -267,7 +292,7 @@ void tcsym_parallel_for(Pool *pool, Task *function, void *data, int64_t n_tasks,
     }
     note_end(pool, true);
     if (was_warm)
-        note_loss(pool, (int64_t)(__rdtsc() - began), work >> 4, n_useful);
+        note_loss(pool, (int64_t)(clock_cycles() - began), work >> 4, n_useful);
     pool->busy = 0;
 }
 

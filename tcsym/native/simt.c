@@ -21,15 +21,39 @@
 
 static _Thread_local char report[256];
 
-/* ---- fibers: System V ABI, AMD64 supplement, 3.2.1: registers that a function keeps */
+/* ---- fibers: a switch saves the registers that a function keeps, by the ABI of the processor: System
+ * V ABI, AMD64 supplement, 3.2.1; Procedure Call Standard for the Arm 64-bit Architecture, 6.1.
+ * The first switch to a fiber takes KEPT registers from its stack, the last one of which is where it
+ * goes on: `enter`, which calls `start` with its argument, both in registers. */
 
 void tcsym_switch_fiber(void **from, void *to);
-__asm__(".text\n.p2align 4\n.globl tcsym_switch_fiber\n.hidden tcsym_switch_fiber\n"
-        ".type tcsym_switch_fiber,@function\ntcsym_switch_fiber:\n"
-        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
-        "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
-        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
-        ".size tcsym_switch_fiber,.-tcsym_switch_fiber\n");
+void tcsym_enter_fiber(void);
+#define ASSEMBLY(name, text)                                                                          \
+    __asm__(".text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ",@function\n" name   \
+            ":\n" text ".size " name ",.-" name "\n")
+#if defined(__x86_64__)
+ASSEMBLY("tcsym_switch_fiber",
+         "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+         "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+         "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n");
+ASSEMBLY("tcsym_enter_fiber", "  movq %r12, %rdi\n  callq *%r13\n  ud2\n");
+enum { KEPT = 7, ARGUMENT = 3, CALLED = 2, NEXT = 6, SPARE = 2 }; /* r15 r14 r13 r12 rbx rbp, return */
+#elif defined(__aarch64__)
+ASSEMBLY("tcsym_switch_fiber",
+         "  sub sp, sp, #160\n"
+         "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
+         "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+         "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n"
+         "  stp d14, d15, [sp, #144]\n"
+         "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+         "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
+         "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+         "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n"
+         "  ldp d14, d15, [sp, #144]\n"
+         "  add sp, sp, #160\n  ret\n");
+ASSEMBLY("tcsym_enter_fiber", "  mov x0, x19\n  blr x20\n  brk #1\n");
+enum { KEPT = 20, ARGUMENT = 0, CALLED = 1, NEXT = 11, SPARE = 2 }; /* x19 to x30, d8 to d15 */
+#endif
 
 static void yield(Simt *simt) {
     tcsym_switch_fiber(&simt->fibers[simt->current].stack_pointer, simt->host);
@@ -67,23 +91,13 @@ static void start(Simt *simt) {
     yield(simt);
 }
 
-/* The first switch to a fiber pops six registers and returns into `enter`, with the argument of
- * `start` in one of them. */
-void tcsym_enter_fiber(void);
-__asm__(".text\n.p2align 4\n.globl tcsym_enter_fiber\n.hidden tcsym_enter_fiber\n"
-        ".type tcsym_enter_fiber,@function\ntcsym_enter_fiber:\n"
-        "  movq %r12, %rdi\n  callq *%r13\n  ud2\n"
-        ".size tcsym_enter_fiber,.-tcsym_enter_fiber\n");
-
 static void prepare(Simt *simt, Fiber *fiber) {
-    uint64_t *top = (uint64_t *)(fiber->stack + STACK_BYTES) - 2;
-    *--top = (uint64_t)(uintptr_t)tcsym_enter_fiber;
-    *--top = 0;                                 /* rbp */
-    *--top = 0;                                 /* rbx */
-    *--top = (uint64_t)(uintptr_t)simt;         /* r12 */
-    *--top = (uint64_t)(uintptr_t)start;        /* r13 */
-    *--top = 0;                                 /* r14 */
-    *--top = 0;                                 /* r15 */
+    uint64_t *top = (uint64_t *)(fiber->stack + STACK_BYTES) - SPARE - KEPT;
+    for (int k = 0; k < KEPT; k++)
+        top[k] = 0;
+    top[NEXT] = (uint64_t)(uintptr_t)tcsym_enter_fiber;
+    top[ARGUMENT] = (uint64_t)(uintptr_t)simt;
+    top[CALLED] = (uint64_t)(uintptr_t)start;
     fiber->stack_pointer = top;
     fiber->state = READY;
     fiber->n_copies = fiber->group = 0;

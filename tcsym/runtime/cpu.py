@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Cpu:
-    """x86-64."""
+    """The processors of this machine."""
 
     name = "CPU"
     waits = True

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ELF relocatable objects -> executable memory: a linker for x86-64 code.
+"""ELF relocatable objects -> executable memory: a linker for the code of this machine.
 
 Sections are laid out in three runs of pages (code, constants, data), relocated in a private copy,
 copied into fresh memory and then protected: code is never writable, data never executable. Calls
 out of reach go through jump stubs behind the code; addresses of external symbols lie in a table
-behind the constants. Unwinding tables are dropped. Reference: System V ABI, AMD64 supplement, 4.4.
+behind the constants. Unwinding tables are dropped. References: System V ABI, AMD64 supplement, 4.4;
+ELF for the Arm 64-bit Architecture, 5.7.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ import struct
 from collections.abc import Callable, Iterator
 
 from tcsym.ir.archive import members
+from tcsym.process.system import processors
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
 PAGE = 4096
 _ALLOCATED, _WRITABLE, _EXECUTABLE, _THREAD_LOCAL = 2, 1, 4, 0x400
 _SYMBOL_TABLE, _RELOCATIONS_WITH_ADDEND, _NO_BITS, _UNWIND = 2, 4, 8, 0x70000001
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
-_STUB = b"\xff\x25\x00\x00\x00\x00"  # jmp *(rip+0), followed by the address
+_MACHINES = {"x86_64": 62, "aarch64": 183}  # in ELF's header
+_STUBS = {  # each followed by the address
+    "x86_64": b"\xff\x25\x00\x00\x00\x00",  # jmp *(rip+0)
+    "aarch64": b"\x50\x00\x00\x58\x00\x02\x1f\xd6",  # ldr x16, 8; br x16
+}
 _STUB_BYTES = 16
 
 # Relocation type: (format, what is addressed, what is subtracted). S: symbol, L: symbol or its jump
-# stub, G: its slot in the address table; P: the place, T: the address table.
-_RELOCATIONS = {
+# stub, G: its slot in the address table; P: the place, T: the address table. A format is struct's,
+# or a field of an instruction: `page`, of so many pages from that of the place; `jump`, of so many
+# instructions; or a number, of places in a page in units of so many bytes.
+_RELOCATIONS: dict[int, tuple[str | int, str, str]] = {
     1: ("<Q", "S", ""),  # R_X86_64_64
     2: ("<i", "S", "P"),  # PC32
     4: ("<i", "L", "P"),  # PLT32
@@ -39,6 +47,20 @@ _RELOCATIONS = {
     31: ("<q", "L", "T"),  # PLTOFF64
     41: ("<i", "G", "P"),  # GOTPCRELX
     42: ("<i", "G", "P"),  # REX_GOTPCRELX
+    257: ("<Q", "S", ""),  # R_AARCH64_ABS64
+    260: ("<q", "S", "P"),  # PREL64
+    261: ("<i", "S", "P"),  # PREL32
+    275: ("page", "S", ""),  # ADR_PREL_PG_HI21
+    277: (1, "S", ""),  # ADD_ABS_LO12_NC
+    278: (1, "S", ""),  # LDST8_ABS_LO12_NC
+    282: ("jump", "L", "P"),  # JUMP26
+    283: ("jump", "L", "P"),  # CALL26
+    284: (2, "S", ""),  # LDST16_ABS_LO12_NC
+    285: (4, "S", ""),  # LDST32_ABS_LO12_NC
+    286: (8, "S", ""),  # LDST64_ABS_LO12_NC
+    299: (16, "S", ""),  # LDST128_ABS_LO12_NC
+    311: ("page", "G", ""),  # ADR_GOT_PAGE
+    312: (8, "G", ""),  # LD64_GOT_LO12_NC
 }
 _MOST_BYTES = 2**31  # that relative addresses reach
 _LOW_ADDRESS_TYPES = (10, 11)  # absolute 32-bit addresses: the image must lie below 2 GiB
@@ -129,7 +151,8 @@ def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     values = _symbol_values(symbols, relocations, layout, memory.address, resolve)
     image = _copy_sections(object_code, sections, layout)
     for symbol, at in layout.stubs.items():
-        image[at : at + 14] = _STUB + struct.pack("<Q", values[symbol])
+        stub = _STUBS[processors()] + struct.pack("<Q", values[symbol])
+        image[at : at + len(stub)] = stub
     for symbol, at in layout.slots.items():
         struct.pack_into("<Q", image, at, values[symbol])
     for r in relocations:
@@ -187,8 +210,9 @@ def _require_in_sections(
 
 
 def _read_sections(code: bytes) -> list[_Section]:
-    if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", code, 16) != (1, 62):
-        raise LoadError("not a relocatable x86-64 object")
+    machine = _MACHINES.get(processors(), 0)
+    if code[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", code, 16) != (1, machine):
+        raise LoadError(f"not a relocatable object for {processors()}")
     (start,) = struct.unpack_from("<Q", code, 0x28)
     entry_size, count = struct.unpack_from("<HH", code, 0x3A)
     sections = [
@@ -322,6 +346,29 @@ def _relocate(
     if origin:
         value -= base + (place if origin == "P" else layout.table)
     try:
-        struct.pack_into(form, image, place, value % 2**64 if form == "<Q" else value)
-    except struct.error:
+        if isinstance(form, str) and form[0] == "<":
+            struct.pack_into(form, image, place, value % 2**64 if form == "<Q" else value)
+        else:
+            (found,) = struct.unpack_from("<I", image, place)
+            struct.pack_into("<I", image, place, found | _field(form, value, base + place))
+    except (struct.error, OverflowError):
         raise LoadError(f"relocation of type {r.type} out of reach") from None
+
+
+def _field(form: str | int, value: int, place: int) -> int:
+    """The bits of an instruction, where zeros are. OverflowError for a value that has more."""
+    if form == "jump":
+        return _signed(value // 4, 26)
+    if form == "page":
+        pages = _signed(value // PAGE - place // PAGE, 21)
+        return (pages & 3) << 29 | pages >> 2 << 5
+    assert isinstance(form, int)
+    if value % form:
+        raise OverflowError("not aligned")
+    return value % PAGE // form << 10
+
+
+def _signed(n: int, bits: int) -> int:
+    if not -(1 << bits - 1) <= n < 1 << bits - 1:
+        raise OverflowError("out of reach")
+    return n % (1 << bits)

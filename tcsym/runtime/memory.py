@@ -9,6 +9,8 @@ import os
 import weakref
 from functools import lru_cache
 
+from tcsym.process.system import processors
+
 READ, WRITE, EXECUTE = 1, 2, 4
 _PRIVATE, _ANONYMOUS, _BELOW_2_GIB = 2, 0x20, 0x40
 _WIPE_ON_FORK = 18
@@ -59,6 +61,11 @@ class Memory:
                 f"the system does not allow generated code to run (mprotect: {reason})",
                 hint="allow executable anonymous memory (SELinux: execmem) for this process",
             )
+        if protection & EXECUTE and processors() != "x86_64":
+            clear = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(c_function("__clear_cache"))
+            clear(
+                self.address + start, self.address + stop
+            )  # of instructions, which stores pass by
 
     def wipe_on_fork(self) -> bool:
         """Makes a forked child see zeros here. False if the kernel cannot (Linux before 4.14)."""

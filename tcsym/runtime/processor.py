@@ -14,8 +14,12 @@ from tcsym.runtime.versions import compiler_version
 if TYPE_CHECKING:
     from tcsym.target.host import Processor
 
-_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
-_EVERYWHERE = "sse2"  # a feature of all processors that run kernels
+_TELLING = (  # of x86-64, and of AArch64
+    *("vendor_id", "cpu family", "model", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+_WHAT = "processor"
 
 
 @lru_cache(None)
@@ -33,11 +37,12 @@ def known_processor() -> Processor:
     if found is not None:
         with suppress(ValueError):  # not what is written below
             text = found[1].decode("ascii")
-            name, *features = text.split(" ")
-            if text.isprintable() and _EVERYWHERE in features:
+            what, name, *features = text.split(" ")
+            if text.isprintable() and what == _WHAT:
                 return Processor(name, frozenset(features))
     here = processor()
-    cache.write(key, {"what": "processor"}, " ".join([here.name, *sorted(here.features)]).encode())
+    words = _WHAT, here.name, *sorted(here.features)
+    cache.write(key, {"what": _WHAT}, " ".join(words).encode())
     return here
 
 
@@ -49,4 +54,4 @@ def processor_marks() -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     lines = [line for line in first.splitlines() if line.partition("\t")[0] in _TELLING]
-    return "\n".join(lines) if "flags" in first else ""
+    return "\n".join(lines) if "flags" in first or "Features" in first else ""

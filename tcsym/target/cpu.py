@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""x86-64 processors, a line each: all that schedules and code depend on, but for cache sizes.
+"""Processors, a line each: all that schedules and code depend on, but for cache sizes.
 
 Register tiles: tile, one row of B and one broadcast fit. Of 32 registers half hold the tile: sums
 enough to keep two multipliers busy. Larger tiles read less, but sizes are more often multiples of 8
@@ -12,21 +12,25 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tcsym.process.system import processors
 from tcsym.target.host import Processor
 from tcsym.target.machine import Dot, Family, Level, Machine, Tile
 from tcsym.target.target import Target
 from tcsym.types import DType
 
-TRIPLE = "x86_64-unknown-linux-gnu"
+X86_64, AARCH64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+SCALAR = {X86_64: "x86-64", AARCH64: "generic"}  # LLVM's name of what all such processors have
 LINE_BYTES, CACHE_WAYS = 64, 8
 STREAM_BYTES = 16
+STREAM_FENCES = {X86_64: "llvm.x86.sse.sfence"}
 CacheBytes = tuple[int, int, int]
 
 
 class Kind(NamedTuple):
-    """Processors with the same vectors. `cpu`, `features`, `optional`: LLVM's names.
+    """Processors with the same vectors. `cpu`, `features`, `optional`, `triple`: LLVM's names.
 
-    optional: features of some of them, used where present.
+    optional: features of some of them, used where present. triple: empty for what there is of any
+    kind, then that of the machine at hand.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Kind(NamedTuple):
     masks: bool
     tile: Tile
     strip_vectors: int
+    triple: str = X86_64
 
 
 _AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt")
@@ -51,7 +56,8 @@ KINDS = (  # the best first
     Kind("avx512bf16", "avx512", "cooperlake", _ALL, (), 512, 32, True, True, Tile(8, 2), 4),
     Kind("avx512", "avx512", "skylake-avx512", _AVX512, _DOTS, 512, 32, True, True, Tile(8, 2), 4),
     Kind("avx2", "avx2", "haswell", _AVX2, ("avxvnni",), 256, 16, True, False, Tile(6, 2), 8),
-    Kind("novector", "novector", "x86-64", (), (), 0, 16, False, False, Tile(4, 1), 8),
+    Kind("neon", "neon", "generic", (), (), 128, 32, True, False, Tile(8, 2), 4, AARCH64),
+    Kind("novector", "novector", "", (), (), 0, 16, False, False, Tile(4, 1), 8, ""),
 )
 DOT_FEATURES: dict[str, Dot] = {
     "avx512bf16": "dot_bfloat16",
@@ -62,22 +68,32 @@ DOT_FEATURES: dict[str, Dot] = {
 
 def cpu_target(kind: Kind, caches: CacheBytes) -> Target:
     """Of a kind by its name: no feature more than all its processors have."""
-    machine = _machine(kind, kind.features, caches)
-    return Target(f"cpu:{kind.name}", TRIPLE, kind.cpu, kind.features, machine)
+    machine, triple = _machine(kind, kind.features, caches), kind.triple or host_triple()
+    cpu = kind.cpu or SCALAR[triple]
+    return Target(f"cpu:{kind.name}", triple, cpu, kind.features, machine)
+
+
+def host_triple() -> str:
+    """Of the machine at hand; where no code runs, that of most machines."""
+    return next((x for x in SCALAR if x.startswith(processors())), X86_64)
 
 
 def host_target(here: Processor, caches: CacheBytes) -> Target:
     """All that `here` has."""
-    kind = next(k for k in KINDS if here.features.issuperset(k.features))
+    triple = host_triple()
+    mine = (k for k in KINDS if k.triple in (triple, ""))
+    kind = next(k for k in mine if here.features.issuperset(k.features))
     features = (*kind.features, *(name for name in kind.optional if name in here.features))
     machine = _machine(kind, features, caches)
     family: Family = "zen" if here.name.startswith("znver") else "core"
-    return Target("cpu", TRIPLE, here.name, features, replace(machine, family=family))
+    return Target("cpu", triple, here.name, features, replace(machine, family=family))
 
 
 def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machine:
     found = [DOT_FEATURES[name] for name in features if name in DOT_FEATURES]
-    dots: tuple[Dot, ...] = ("dot_int16", *found) if kind.vector_bits else ()
+    dots: tuple[Dot, ...] = (
+        ("dot_int16", *found) if kind.vector_bits and kind.triple == X86_64 else ()
+    )
     return Machine(
         name=kind.vectors,
         levels=tuple(
@@ -87,9 +103,10 @@ def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machi
         vector_registers=kind.registers,
         has_fma=kind.fma,
         has_masks=kind.masks,
-        converts=(DType.FLOAT16,) * ("f16c" in features),
+        converts=(DType.FLOAT16,) * ("f16c" in features or kind.triple == AARCH64),
         dots=dots,
         tile=kind.tile,
         strip_vectors=kind.strip_vectors,
         stream_bytes=STREAM_BYTES,
+        stream_fence=STREAM_FENCES.get(kind.triple or host_triple(), ""),
     )

@@ -2,8 +2,8 @@
 """NVIDIA's devices, a line each: all that schedules and code depend on.
 
 Code for one is two halves: what the device runs, and what the host does around launches, which is
-scalar code that any x86-64 processor runs. The twin of a device runs the same kernels on the host,
-for tests and where there is no device.
+scalar code of the host. The twin of a device runs the same kernels on the host, for tests and where
+there is no device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tcsym.target.cpu import TRIPLE as HOST_TRIPLE
+from tcsym.target.cpu import SCALAR, host_triple
 from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 from tcsym.target.target import TWIN, Target
 from tcsym.types import DType
@@ -82,9 +82,11 @@ def cuda_target(kind: Kind) -> Target:
 
 def twin_target() -> Target:
     """Of the first kind, on the host."""
-    return Target(TWIN, HOST_TRIPLE, "x86-64", (), machine_of(KINDS[0], converts=()))
+    triple = host_triple()
+    return Target(TWIN, triple, SCALAR[triple], (), machine_of(KINDS[0], converts=()))
 
 
 def host_half(target: Target) -> Target:
     """What the code around launches is compiled for."""
-    return replace(target, triple=HOST_TRIPLE, cpu="x86-64", features=())
+    triple = host_triple()
+    return replace(target, triple=triple, cpu=SCALAR[triple], features=())

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from tcsym.process.system import processors
 from tcsym.target.target import Target
 
 
@@ -26,5 +27,6 @@ def processor() -> Processor:
 
 
 def runs_here(target: Target, here: Processor | None = None) -> bool:
-    """True if this processor, or `here`, has the target's features."""
-    return (here or processor()).features.issuperset(target.features)
+    """True if this processor, or `here`, is of the target's family, and has its features."""
+    is_of_family = target.triple.partition("-")[0] == processors()
+    return is_of_family and (here or processor()).features.issuperset(target.features)

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from llvmlite import binding
 
+from tcsym.process.system import processors
+
 PASSES = {
     "inline": "add_always_inliner_pass",
     "sroa": "add_sroa_pass",
@@ -61,7 +63,7 @@ class TargetMachine:
     """
 
     def __init__(self, triple: str, cpu: str, features: str = "") -> None:
-        _initialise(triple.startswith("x86_64"))
+        _initialise(triple.startswith(processors()))
         target = binding.Target.from_triple(triple)
         how = {"opt": _LEVEL, "reloc": "pic", "codemodel": "small"}
         self.machine: Any = target.create_target_machine(cpu, features, **how)

@@ -76,7 +76,8 @@ class Machine(Struct, frozen=True):
 
     name: of machines with the same vectors; one's tuned options are a good guess for another's.
     converts: types of 16 bits that one instruction makes of float32. strip_vectors: of a strip of
-    columns. stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may
+    columns. stream_bytes: stores that bypass the caches go to multiples of that. stream_fence: what
+    orders these with others, as LLVM names it; empty: what orders all stores. has_libm: code may
     call the C library's functions; a machine without it has fused multiply-add. workers: of a
     device, what runs blocks beside each other, each a `multiprocessor`. factors: types of matrices
     that one instruction multiplies. family: of processors on which instructions take about as long,
@@ -94,6 +95,7 @@ class Machine(Struct, frozen=True):
     tile: Tile
     strip_vectors: int
     stream_bytes: int
+    stream_fence: str = ""
     has_libm: bool = True
     workers: int = 1
     multiprocessor: Multiprocessor | None = None

@@ -40,7 +40,7 @@ assert m.mm.output_shapes(a, b) == {"C": (900, 700)}
 assert "M" in m.mm.explain("program")
 """
 DOCTOR = "from tcsym.cli.main import main; main(['doctor'])"
-SYSTEMS = [("aarch64", "linux"), ("arm64", "darwin"), ("x86_64", "darwin")]
+SYSTEMS = [("riscv64", "linux"), ("arm64", "darwin"), ("x86_64", "darwin")]
 
 
 def told(code: str, machine: str, platform: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_calls_say_what_is_supported(machine: str, platform: str) -> None:
     done = told(CALLS, machine, platform)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # nor is anything said of caches
-    assert done.stdout.count("kernels run on linux with x86_64 processors") == 2
+    assert done.stdout.count("kernels run on linux with x86_64 or aarch64 processors") == 2
     assert done.stdout.count(f"this is {platform} with {machine}") == 2
     assert "`reference`" in done.stdout
 
@@ -62,5 +62,5 @@ def test_calls_say_what_is_supported(machine: str, platform: str) -> None:
 def test_doctor_says_what_is_supported(machine: str, platform: str) -> None:
     done = told(DOCTOR, machine, platform)
     assert done.returncode == 1, done.stderr
-    assert "Linux with x86-64 processors only" in " ".join(done.stdout.split())
+    assert "Linux with x86-64 or AArch64 processors only" in " ".join(done.stdout.split())
     assert "Traceback" not in done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcsym.target.cpu import TRIPLE
+from tcsym.target.cpu import X86_64
 from tcsym.target.llvm import PASSES, Module, TargetMachine, host, version
 
 WITH_CALL = """
@@ -28,7 +28,7 @@ def test_what_there_is() -> None:
 
 @pytest.mark.parametrize("passes", [tuple(PASSES), None])
 def test_passes_run_and_code_comes_out(passes: tuple[str, ...] | None) -> None:
-    machine, module = TargetMachine(TRIPLE, "x86-64"), Module(WITH_CALL)
+    machine, module = TargetMachine(X86_64, "x86-64"), Module(WITH_CALL)
     module.target(machine)
     assert "alloca" in str(module) and machine.triple in str(module)
     if passes is None:

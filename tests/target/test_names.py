@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 import tcsym
 from tcsym.errors import OptionError
-from tcsym.target.cpu import KINDS
+from tcsym.target.cpu import AARCH64, KINDS, SCALAR, X86_64
 from tcsym.target.cuda import host_half
 from tcsym.target.host import Processor, runs_here
 from tcsym.target.names import DEVICES, NAMED, resolve_target
@@ -30,8 +30,21 @@ def on(features: frozenset[str]) -> Target:
 def test_a_name_means_the_same_everywhere(name: str) -> None:
     target = resolve_target(name, Processor("old", frozenset()))
     assert (target.name, target.kind) == (name, "cpu")
-    assert target.cpu == NAMED[name].cpu and target.features == NAMED[name].features
+    assert target.cpu == (NAMED[name].cpu or SCALAR[target.triple])
+    assert target.features == NAMED[name].features
     assert not target.features or not runs_here(target, Processor("old", frozenset()))
+
+
+@pytest.mark.parametrize("machine, triple", [("x86_64", X86_64), ("aarch64", AARCH64)])
+def test_what_is_made_for_other_processors_does_not_run(
+    machine: str, triple: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever features these have; the least of all names is of the machine at hand."""
+    monkeypatch.setattr("tcsym.process.system.system", lambda: ("linux", machine))
+    here = Processor("some", frozenset().union(*OWN.values()))
+    for kind in KINDS:
+        assert runs_here(resolve_target(f"cpu:{kind.name}"), here) == (kind.triple in (triple, ""))
+    assert resolve_target("cpu:novector").triple == resolve_target("cpu", here).triple == triple
 
 
 @pytest.mark.parametrize(

@@ -11,5 +11,7 @@ from tcsym.ir.traverse import walk
 def end_streams(context: Context, node: Node) -> None:
     """Streamed stores of `node` become visible in order with all that this thread stores later."""
     if any(isinstance(n, Store) and n.streamed for n, _ in walk(node)):
-        context.module.declare("void", "llvm.x86.sse.sfence", "")
-        context.function.do("call void @llvm.x86.sse.sfence()")
+        fence = context.machine.stream_fence
+        if fence:
+            context.module.declare("void", fence, "")
+        context.function.do(f"call void @{fence}()" if fence else "fence seq_cst")

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of the library and their gradients: compiled here, run where they belong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import tcsym
+from tcsym import library
+from tcsym.errors import DerivativeError
+from tcsym.runtime.cpu import Cpu
+
+TARGET = "cpu:neon"
+EXPORTED = ("matmul", "softmax", "conv2d", "attention", "lstm")
+
+
+def kernel_of(name: str) -> Any:
+    return tcsym.define(library.source(name), target=TARGET, strategy="symbolic")[name]
+
+
+def gradient_of(name: str) -> Any:
+    """None of what has none."""
+    try:
+        return kernel_of(name).grad()
+    except DerivativeError:
+        return None
+
+
+def compiled() -> Iterator[str]:
+    """All of them, into the code cache."""
+    for name in library.names():
+        kernel_of(name).precompile()
+        gradient = gradient_of(name)
+        if gradient is not None:
+            gradient.precompile()
+        yield name
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with patch.object(Cpu, "require"), patch.object(Cpu, "load"):  # compiled, and kept: not run
+        for made in compiled():
+            print(made, flush=True)
+    for name in EXPORTED:
+        kernel_of(name).export(folder / name, targets=[TARGET])
