@@ -24,7 +24,7 @@ native = Extension(
     sources=sorted(map(str, SOURCES.glob("*.c"))),
     depends=[*sorted(map(str, SOURCES.glob("*.h"))), str(SHARED)],
     include_dirs=[numpy.get_include()],
-    extra_compile_args=["-std=gnu11", "-fno-strict-aliasing", "-pthread"],
+    extra_compile_args=["-std=gnu11", "-Werror=implicit", "-fno-strict-aliasing", "-pthread"],
     extra_link_args=["-pthread"],
     optional=True,  # without a compiler, Python serves the calls
 )

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym.process.system import processors
 from tcsym.strategy import Pad
 
 LAYER = """
@@ -39,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "symbolic": {"strategy": "symbolic"},
     "auto": {},
     "pad": {"strategy": Pad(8)},
-    "avx2": {"target": "cpu:avx2"},
+    "named": {"target": "cpu:avx2" if processors() == "x86_64" else "cpu:neon"},
     "novector": {"target": "cpu:novector"},
     "after": {"options": tcsym.Options(bind="after"), "sizes": {"K": 17}},
 }

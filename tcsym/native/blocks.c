@@ -32,7 +32,7 @@ bool tcsym_is_decided(void) {
 
 static void lock(void) {
     while (atomic_flag_test_and_set_explicit(&state.lock, memory_order_acquire))
-        __builtin_ia32_pause();
+        tcsym_pause();
 }
 
 static void unlock(void) {

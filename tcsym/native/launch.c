@@ -13,14 +13,12 @@
 
 typedef void Task(void *data, int64_t task, int64_t n_tasks);
 
-/* ---- the clock, and waiting for a moment */
+/* ---- the clock */
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
 
 static uint64_t clock_cycles(void) { return __rdtsc(); }
-
-static void pause_spinning(void) { _mm_pause(); }
 #elif defined(__aarch64__)
 /* The counter's ticks are longer than cycles, by how much a register says: as cycles of 2.5 GHz. */
 static uint64_t clock_cycles(void) {
@@ -35,8 +33,6 @@ static uint64_t clock_cycles(void) {
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
     return (uint64_t)((unsigned __int128)ticks * scale >> 8);
 }
-
-static void pause_spinning(void) { __asm__ volatile("yield"); }
 #endif
 
 /* Times are cycles of the processor's clock. A sleeping worker begins 20 microseconds after it was
@@ -97,7 +93,7 @@ static uint64_t spin_cycles(const Pool *pool) {
 static void await(Slot *slot) {
     uint64_t start = clock_cycles();
     while (slot->state == IDLE) {
-        pause_spinning();
+        tcsym_pause();
         int32_t idle = IDLE;
         if (clock_cycles() - start >= spin_cycles(slot->pool) &&
             atomic_compare_exchange_strong(&slot->state, &idle, ASLEEP))
@@ -213,7 +209,7 @@ static int64_t useful_tasks(Pool *pool, int64_t n_tasks, uint64_t cycles) {
 static void join(Pool *pool) {
     uint64_t start = clock_cycles();
     while (pool->remaining) {
-        pause_spinning();
+        tcsym_pause();
         if (clock_cycles() - start < spin_cycles(pool))
             continue;
         int32_t seen = atomic_fetch_or(&pool->remaining, CALLER_ASLEEP);

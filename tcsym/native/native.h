@@ -23,6 +23,15 @@ enum { OUT, THREADS, SIZES, N_OPTIONS }; /* `kernel(..., out=, threads=, sizes=)
 #define SIZE_BOUND INT64_C(0x80000000)   /* sizes in native calls are below it */
 #define MOST_BYTES 0x1p46                /* more than any memory has */
 
+/* A moment in a loop that waits for another thread. */
+static inline void tcsym_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* ---- formulas.c: straight-line programs over the values of a call */
 
 typedef struct {

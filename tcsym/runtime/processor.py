@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tcsym.process.system import processors
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.versions import compiler_version
@@ -30,7 +31,7 @@ def known_processor() -> Processor:
     marks = processor_marks()
     if not marks:
         return processor()
-    text = f"processor {compiler_version()}\n{marks}"
+    text = f"{_WHAT} {processors()} {compiler_version()}\n{marks}"  # emulated ones have these marks
     key = hexdigest(text.encode())
     cache = CodeCache.default()
     found = cache.read(key)

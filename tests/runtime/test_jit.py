@@ -18,9 +18,11 @@ import pytest
 from tcsym.index.expr import Index, var
 from tcsym.ir.archive import pack
 from tcsym.ir.compiled import SYMBOL, Compiled
+from tcsym.process.system import processors
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.runtime.loader import LoadError, defined_names, load_archive, load_object
 from tcsym.runtime.memory import c_function
+from tcsym.target.cpu import SCALAR, host_triple
 from tests.assembled import assemble
 
 ZERO = Index()
@@ -218,8 +220,9 @@ other:
 
 def object_code(ir: str, reloc: str, codemodel: str) -> bytes:
     assemble("")  # initialises LLVM
-    machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
-        cpu="x86-64", opt=2, reloc=reloc, codemodel=codemodel
+    triple = host_triple()
+    machine = llvm.Target.from_triple(triple).create_target_machine(
+        cpu=SCALAR[triple], opt=2, reloc=reloc, codemodel=codemodel
     )
     return bytes(machine.emit_object(llvm.parse_assembly(ir)))
 
@@ -227,6 +230,8 @@ def object_code(ir: str, reloc: str, codemodel: str) -> bytes:
 @pytest.mark.parametrize("reloc", ["static", "pic"])
 @pytest.mark.parametrize("codemodel", ["small", "medium", "large"])
 def test_relocation_and_code_models(reloc: str, codemodel: str) -> None:
+    if processors() != "x86_64" and (reloc, codemodel) != ("pic", "small"):
+        pytest.skip("on others our code has one model only")
     image = load_object(object_code(FEATURES, reloc, codemodel), c_function)
 
     def function(name: str, result: object, *parameters: object) -> object:
