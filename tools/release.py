@@ -79,7 +79,7 @@ def _wheel_faults(path: Path, package: str, own: str) -> Iterator[str]:
     _, told, _, _, platform = path.stem.split("-")
     if told != own:
         yield f"{path.name} is of another version than {own}"
-    if not re.fullmatch(r"manylinux_2_(\d+)_x86_64(\..*)?", platform):
+    if not re.fullmatch(r"manylinux_2_(\d+)_(?:x86_64|aarch64)(\..*)?", platform):
         yield f"{path.name}: its platform is {platform}"
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()

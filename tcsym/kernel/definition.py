@@ -64,8 +64,8 @@ def define(
         one for each part of the declared ranges. "pad": inputs are padded to few sizes. Or an
         object of `tcsym.strategy` with arguments, as `tcsym.strategy.Specialize(background=True)`.
     target: "cpu" (what this machine has, the default), or no more than its name says:
-        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector". Or "cuda" and
-        its kinds (docs/cuda.md).
+        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:neon", "cpu:novector". Or
+        "cuda" and its kinds (docs/cuda.md).
     options: a `tcsym.Options`, in place of tuned ones; never changes a result. `Options()` are the
         defaults. `Options(bind=...)`, which says what sizes become numbers in the code, and has
         nothing else, leaves tuned ones in force.
