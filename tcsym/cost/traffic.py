@@ -252,7 +252,9 @@ class Traffic:
             return more
         near = self._span(buffer, x.extents, values, last)
         beside = reduce(w.multiply, x.extents[:last], self.one)
-        rows, few = x.rows, self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
+        few = self._is_at_most(x.rows, w.constant(ROWS_AHEAD))
+        several = reduce(w.multiply, x.extents[:-1], self.one)
+        rows = w.choose(few, w.least(x.rows, several), x.rows)  # some are come to more than once
         if last < len(x.extents) - 1:
             slack, parts = w.constant(SLACK * self.line), x.extents[last:]
             side_by_side = reduce(w.multiply, parts[:-1])

@@ -20,6 +20,10 @@ MM = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 FOUR_ROWS = "split n tile reg:4 end=half; split d tile lane:8 end=peel; combine d; order n.tile"
 SINGLE = "split d tile reg:4 lane:8 end=peel; combine d"
 STRIPS = "split d tile reg:8 lane:8 end=half; order d.tile"
+LONG = """def f(float(D,E,G,A) X, float(G,F,B) Y) -> (Z) {
+  Z(a,b,d,e,f) +=! X(d,e,g,a) * Y(g,f,b)
+}"""
+POOL = "def f(float(N,H,W) X) -> (Y) { Y(n,h,w) max=! X(n,2*h+r,2*w+s) where r in 0:3, s in 0:3 }"
 PARTS = """split n tile row:32; combine n.row at d; merge n.row d.parts
 split n.row tile reg:8 lane:8 end=half; split d tile lane:8; order n.row.tile; order d.tile"""
 
@@ -52,6 +56,34 @@ def test_lines_that_do_not_follow_others(
 ) -> None:
     least, most = share
     assert least <= count(source, plan, "awaited", N=n, D=d) / (n * d / LINE) <= most
+
+
+@pytest.mark.parametrize("order", ["b d a.tile f.tile", "b d e a.tile f.tile"])
+def test_merged_dimensions_are_one_row(order: str) -> None:
+    """Results of sixteen rows at once, each of which goes on through two dimensions."""
+    merged = "" if " e " in order else "merge d e; "
+    plan = f"{merged}split a tile reg:8; split f tile lane:8; order {order}"
+    found = count(LONG, plan, "awaited", **dict.fromkeys("ABDEFG", 16))
+    assert found / (16**5 / LINE) < 0.1
+
+
+@pytest.mark.parametrize("w, share", [(100, (0, 0.01)), (2000, (0.5, 2))])
+def test_rows_of_a_page_go_on_together(w: int, share: tuple[float, float]) -> None:
+    """Windows over images of which rows at once are of one page, and over larger ones."""
+    plan = "split h tile reg:4 end=overlap; split w tile lane:8 end=overlap; order n h.tile w.tile"
+    least, most = share
+    assert least <= count(POOL, plan, "awaited", N=600, H=113, W=w) / (600 * 113 * w / LINE) <= most
+
+
+def test_temporaries_that_do_not_fit_are_brought() -> None:
+    """Once, however many nests write and read them."""
+    plan = """split k part row:512; combine k.part at m
+    split n.parts tile reg:2 lane:8; order k.part m.parts n.parts.tile
+    split n tile lane:8; order m n.tile"""
+    for n, times in ((1600, 1), (40, 0)):
+        parts = n * n / LINE
+        found = count(MM, plan, "again", M=n, N=n, K=3) / parts
+        assert abs(found - times) < 0.1
 
 
 @pytest.mark.parametrize(
