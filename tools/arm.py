@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tests on an emulated AArch64: `./dev arm`.
 
-Into `.arm`, once: Python and what it needs from Debian's packages for arm64 (apt with a state of
-its own, so that nothing of this system changes), wheels from the package index, and a wheel of
-tcsym by the cross compiler. QEMU's user mode runs that Python; what it starts is started through a
-script, as no kernel here starts files of another processor. Kernels are compiled here, into a code
-cache that the emulated process reads, since LLVM takes twenty times as long there.
+Into `.arm`, once: Python and what it needs from Debian's packages for arm64, which mmdebstrap
+unpacks there, wheels from the package index, and a wheel of tcsym by the cross compiler. QEMU's
+user mode runs that Python; what it starts is started through a script, as no kernel here starts
+files of another processor. Kernels are compiled here, into a code cache that the emulated process
+reads: LLVM takes twenty times as long there.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / ".arm"
 SYSTEM, SITE, WHEELS, MADE = KEPT / "root", KEPT / "site", KEPT / "wheels", KEPT / "made"
-OWN, PYTHON, CACHE = KEPT / "own", KEPT / "python", KEPT / "cache"
-NEEDED = {"qemu-aarch64": "qemu-user", "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu"}
+OWN, PYTHON, CACHE, UNPACKED = (KEPT / x for x in ("own", "python", "cache", "unpacked"))
+NEEDED = {
+    "qemu-aarch64": "qemu-user",
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu",
+    "mmdebstrap": "mmdebstrap",
+}
+SUITE = "bookworm"  # of Debian, whose Python is that of the wheels
 PACKAGES = ("python3.11", "libpython3.11-dev", "libgomp1", "libstdc++6")
 PLATFORMS = (*(f"manylinux_2_{k}_aarch64" for k in (28, 27, 26, 17)), "manylinux2014_aarch64")
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
 VERSION = "3.11"
 ALWAYS = (
-    *(
-        "tests/arm",
-        "tests/test_smoke.py",
-        "tests/runtime/test_pool.py",
-        "tests/runtime/test_jit.py",
-    ),
-    *("tests/runtime/test_simt.py", "tests/runtime/test_call_entry.py"),
+    "tests/arm",
+    "tests/test_smoke.py",
+    *(f"tests/runtime/test_{x}.py" for x in ("pool", "jit", "simt", "call_entry", "loader")),
 )
-
-
 # QEMU's madvise accepts MADV_WIPEONFORK, and does nothing.
 NOT_THERE = ("fork_while_the_pool", "openmp_is_used_but_not_in_a_forked")
 
@@ -66,10 +65,12 @@ def set_up() -> None:
     for command, package in NEEDED.items():
         if shutil.which(command) is None and not installed(package):
             raise Missing(f"`{command}` is not here: install {package}")
-    if not (SYSTEM / "usr/bin/python3.11").exists():
+    if not UNPACKED.exists():
+        shutil.rmtree(KEPT, ignore_errors=True)
+        KEPT.mkdir()
         unpack_system()
-    if not WHEELS.exists():
         download_wheels()
+        UNPACKED.touch()
     build_wheel()
     PYTHON.write_text(
         f"#!/bin/sh\nexport PYTHONHOME={SYSTEM}/usr\n"
@@ -80,36 +81,23 @@ def set_up() -> None:
 
 def installed(package: str) -> bool:
     """After trying to."""
-    if os.getuid() or shutil.which("apt-get") is None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    quiet: Mapping[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(["apt-get", "update"], check=False, **quiet)  # type: ignore[call-overload]
-    done = subprocess.run(["apt-get", "install", "--yes", package], check=False, **quiet)  # type: ignore[call-overload]
-    return bool(done.returncode == 0)
+    words = (["apt-get", "update"], ["apt-get", "install", "--yes", package])
+    return all(subprocess.run(x, capture_output=True, check=False).returncode == 0 for x in words)
 
 
 def unpack_system() -> None:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Missing("Python for arm64 comes from Debian's packages, by apt-get and dpkg-deb")
-    state = KEPT / "apt"
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True, exist_ok=True)
-    (state / "status").touch()
-    config = state / "apt.conf"
-    config.write_text(
-        'APT::Architecture "arm64"; APT::Architectures { "arm64"; };\n'
-        f'Dir::State "{state}"; Dir::State::status "{state}/status"; Dir::Cache "{state}/cache";\n'
-        'APT::Install-Recommends "false"; APT::Sandbox::User "root";\n'
-    )
-    environment = {**os.environ, "APT_CONFIG": str(config)}
-    for words in (("update",), ("install", "--yes", "--download-only", *PACKAGES)):
-        done = subprocess.run(
-            ["apt-get", "-qq", *words], env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise Missing(f"apt-get {words[0]}: {(done.stderr.splitlines() or ['failed'])[-1]}")
-    for package in sorted((state / "cache/archives").glob("*.deb")):
-        subprocess.run(["dpkg-deb", "--extract", str(package), str(SYSTEM)], check=True)
+    words = ["mmdebstrap", "--quiet", "--variant=extract", "--architectures=arm64"]
+    words += ["--skip=check/qemu", f"--include={','.join(PACKAGES)}", SUITE, str(SYSTEM)]
+    required(words, "no Debian packages for arm64")
+
+
+def required(words: Sequence[str], otherwise: str) -> None:
+    """Raises Missing, with the last line that the command says."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Missing(f"{otherwise}: {(done.stderr.splitlines() or ['failed'])[-1]}")
 
 
 def download_wheels() -> None:
@@ -119,15 +107,7 @@ def download_wheels() -> None:
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
     words += [x for p in PLATFORMS for x in ("--platform", p)]
     words += ["--python-version", VERSION, "--dest", str(WHEELS)]
-    done = subprocess.run(
-        [*words, *pinned(project["dependencies"]), *TOOLS],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        shutil.rmtree(WHEELS, ignore_errors=True)
-        raise Missing(f"no wheels for AArch64: {(done.stderr.splitlines() or ['failed'])[-1]}")
+    required([*words, *pinned(project["dependencies"]), *TOOLS], "no wheels for AArch64")
     for wheel in WHEELS.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(SITE)
 

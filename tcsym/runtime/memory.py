@@ -62,10 +62,9 @@ class Memory:
                 hint="allow executable anonymous memory (SELinux: execmem) for this process",
             )
         if protection & EXECUTE and processors() != "x86_64":
+            # instructions have a cache of their own, which stores do not change
             clear = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(c_function("__clear_cache"))
-            clear(
-                self.address + start, self.address + stop
-            )  # of instructions, which stores pass by
+            clear(self.address + start, self.address + stop)
 
     def wipe_on_fork(self) -> bool:
         """Makes a forked child see zeros here. False if the kernel cannot (Linux before 4.14)."""
