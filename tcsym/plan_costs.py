@@ -71,7 +71,8 @@ def alternatives(
 def costs_text(kernel: Kernel, machine: Machine, options: Options, sizes: Mapping[str, int]) -> str:
     """What runs at these sizes and what takes it; then plans that could, with what takes more."""
     found = list(alternatives(kernel, machine, options))
-    counts = [counts_at(x.mapped.kernel, machine, sizes) for x in found]
+    given = {THREADS: get_num_threads(), **sizes}  # by which versions are chosen
+    counts = [counts_at(x.mapped.kernel, machine, given) for x in found]
     prices = prices_of(machine)
     at = ", ".join(f"{name}={value}" for name, value in sizes.items())
     by = "cost" if found[0].mapped.kernel.choices else "rules"
