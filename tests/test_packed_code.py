@@ -21,6 +21,14 @@ NUMPY = {"half": "float16", "float": "float32", "bfloat16": ml_dtypes.bfloat16}
 ROWS, COLUMNS = ("K,N", "k,n"), ("N,K", "n,k")
 SIZES = [(1, 1, 1), (8, 32, 2), (9, 33, 3), (64, 64, 4), (33, 70, 65), (130, 40, 259), (5, 200, 0)]
 
+# What `./dev arm` runs, too.
+AARCH64 = [
+    ("bfloat16", "bfloat16", "float", "bfdot"),
+    ("int8", "int8", "int32", "sdot"),
+    ("uint8", "int8", "int32", "usdot"),
+    ("uint8", "uint8", "int32", "usdot"),
+]
+
 
 def text(a: str, b: str, wide: str, layout: tuple[str, str] = ROWS) -> str:
     return PRODUCT.format(a=a, b=b, wide=wide, shape=layout[0], at=layout[1])
@@ -236,3 +244,16 @@ def test_the_inner_loop_is_dot_products_of_whole_registers(
         loop = block[: [m.start() for m in re.finditer(instruction, block)][-1]]
         assert not re.search(rf"\(%rsp\).*%{register}|%{register}.*\(%rsp\)", loop)
         assert not re.search(r"vpmul|vcvt|vpmovsx|vpmovzx|vgather|call", loop)
+
+
+@pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
+@pytest.mark.parametrize(("a", "b", "wide", "instruction"), AARCH64)
+def test_the_inner_loop_on_aarch64(
+    a: str, b: str, wide: str, instruction: str, layout: tuple[str, str]
+) -> None:
+    listing = tcsym.define(text(a, b, wide, layout), target="cpu:neonbf16").f.explain("asm")
+    hot = [x for x in blocks(listing) if len(re.findall(rf"\b{instruction}\b", x)) == 64]
+    assert hot  # four steps of a tile of eight rows
+    for block in hot:
+        loop = block[: [m.start() for m in re.finditer(instruction, block)][-1]]
+        assert not re.search(r"\bq\d+.*\[sp|\b(f?mul|f?mla|smull|scvtf)\tv|\bbl\b", loop)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym.ir.packed import available
 from tcsym.target.host import runs_here
 from tcsym.target.names import resolve_target
 from tests.test_packed_code import integers
@@ -114,7 +115,7 @@ def is_noted(kernel: tcsym.Kernel) -> bool:
 
 def has_products(text: str, target: str) -> bool:
     """The target has instructions for sums of products of these types."""
-    return "bfloat16" not in text or "dot_bfloat16" in resolve_target(target).machine.dots
+    return "bfloat16" not in text or "dot_bfloat16" in available(resolve_target(target).machine)
 
 
 def assert_packed(text: str, target: str, sizes: list[dict[str, int]]) -> None:

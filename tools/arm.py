@@ -30,7 +30,7 @@ NEEDED = {
 SUITE = "bookworm"  # of Debian, whose Python is that of the wheels
 PACKAGES = ("python3.11", "libpython3.11-dev", "libgomp1", "libstdc++6")
 PLATFORMS = (*(f"manylinux_2_{k}_aarch64" for k in (28, 27, 26, 17)), "manylinux2014_aarch64")
-TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "ml_dtypes")
 VERSION = "3.11"
 ALWAYS = (
     "tests/arm",

@@ -23,7 +23,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Counters
 from tcsym.sizes.context import Interval, decided, ranges_of
 from tcsym.strategy import Strategy, Symbolic
-from tcsym.target.cpu import KINDS
+from tcsym.target.cpu import KINDS, host_kind
 from tcsym.target.cuda import KINDS as DEVICES
 from tcsym.target.host import processor
 from tcsym.target.names import resolve_target
@@ -166,5 +166,4 @@ def default_targets(target: Target | str | None) -> tuple[str, ...]:
         return (resolve_target(name).name,)
     if name is not None and name != "cpu":
         return (name,)
-    here = processor().features
-    return (f"cpu:{next(k for k in KINDS if here.issuperset(k.features)).name}",)
+    return (f"cpu:{host_kind(processor()).name}",)

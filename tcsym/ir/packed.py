@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from tcsym.frontend.program import Call, Expr, Read, dtype_of
 from tcsym.index.expr import Index
-from tcsym.target.machine import Dot, Machine
+from tcsym.target.machine import DotFunction, Machine
 from tcsym.types import DType
 
 PACK = "pack"
-BFLOAT: Dot = "dot_bfloat16"  # 2 products in float32; subnormal numbers count as zero
-SHORT: Dot = "dot_int16"  # 2 products of signed numbers in int32, which wraps
-BYTES: Dot = "dot_uint8_int8"  # 4 products, unsigned by signed
-DOTS: frozenset[str] = frozenset((BFLOAT, SHORT, BYTES))
+BFLOAT: DotFunction = "dot_bfloat16"  # 2 products in float32; subnormal numbers count as zero
+SHORT: DotFunction = "dot_int16"  # 2 products of signed numbers in int32, which wraps
+SIGNED: DotFunction = "dot_int8"  # 4 products of signed numbers
+BYTES: DotFunction = "dot_uint8_int8"  # 4 products, unsigned by signed
+DOTS: frozenset[str] = frozenset((BFLOAT, SHORT, SIGNED, BYTES))
 
 
 def pack(elements: tuple[Expr, ...]) -> Call:
@@ -37,12 +38,7 @@ def is_dot(v: object) -> bool:
 
 def available(machine: Machine) -> frozenset[str]:
     """The dot products that are instructions there (`dot_int16`: at most two)."""
-    return frozenset(machine.dots)
-
-
-def has_vnni(machine: Machine) -> bool:
-    """Dot products of integers are added as they are made."""
-    return BYTES in machine.dots
+    return frozenset(x.function for x in machine.dots)
 
 
 def first_of_run(elements: tuple[Expr, ...]) -> Read | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Terms of sums -> factors that a dot product of packed elements takes.
 
-bfloat16 in float32 as they are. Integers in int32 by what values they can have: bytes, unsigned by
-signed, four at a time, or 16 bits, two at a time. Of two signed bytes one is taken 128 higher, of
-two unsigned ones one 128 lower. That, and zero points which the sum leaves as they are, is owed:
+bfloat16 in float32 as they are. Integers in int32 by what values they can have: bytes, four at a
+time, or 16 bits, two at a time. Bytes whose sign is not what the instruction takes are taken 128
+higher or lower. That, and zero points which the sum leaves as they are, is owed:
 
     (u - p) * (v - q)  summed  =  u * v  summed  -  p * sum of v  -  q * sum of u  +  p * q * terms
 """
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
 from tcsym.ir.loops import Update
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT, SIGNED
 from tcsym.ir.traverse import loads, value_variables
 from tcsym.types import DType
 
@@ -42,28 +42,26 @@ class DotTerm(Struct, frozen=True):
         return 32 // dtype_of(self.left).bits
 
 
-def dot_term(
+def dot_terms(
     x: Update, shifted: str | None, sums: frozenset[str], have: frozenset[str]
-) -> DotTerm | None:
-    """How a sum's term can be computed in packed steps.
+) -> tuple[DotTerm, ...]:
+    """How a sum's term can be computed in packed steps: most products at once first, then what
+    owes least.
 
     shifted: a loop whose side may be taken higher or lower, so that sums of the other are owed.
     sums: the loops of the sum, which move no zero point.
     """
     term = x.value
     if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
-        return None
+        return ()
     if not (_is_plain(term.left) and _is_plain(term.right)):
-        return None
+        return ()
     sides = (term.left, term.right)
     if shifted is not None and shifted in value_variables(term.right):
         sides = (term.right, term.left)
     if term.dtype is DType.FLOAT32 and BFLOAT in have:
         return _bfloats(*sides)
-    if term.dtype is DType.INT32:
-        found = _bytes(*sides, sums) if BYTES in have else None
-        return found or (_shorts(*sides, sums) if SHORT in have else None)
-    return None
+    return _integers(*sides, sums, have) if term.dtype is DType.INT32 else ()
 
 
 def _is_plain(v: Expr) -> bool:
@@ -72,11 +70,11 @@ def _is_plain(v: Expr) -> bool:
     return bool(found) and not any(any(r.checked) or r.unwritten is not None for r in found)
 
 
-def _bfloats(a: Expr, b: Expr) -> DotTerm | None:
+def _bfloats(a: Expr, b: Expr) -> tuple[DotTerm, ...]:
     if not (isinstance(a, Cast) and isinstance(b, Cast)):
-        return None
+        return ()
     types = {dtype_of(a.operand), dtype_of(b.operand)}
-    return DotTerm(BFLOAT, a.operand, b.operand) if types == {DType.BFLOAT16} else None
+    return (DotTerm(BFLOAT, a.operand, b.operand),) if types == {DType.BFLOAT16} else ()
 
 
 class _Side(Struct, frozen=True):
@@ -87,19 +85,22 @@ class _Side(Struct, frozen=True):
     zero: Expr = _ZERO
 
 
-def _bytes(shifted: Expr, other: Expr, sums: frozenset[str]) -> DotTerm | None:
-    either = (DType.UINT8, DType.INT8)
-    a, b = _side(shifted, sums, either), _side(other, sums, either)
-    if a is None or b is None:
-        return None
-    if a.dtype is b.dtype:
-        a = _other_sign(a)
-    return _owing(BYTES, *((a, b) if a.dtype is DType.UINT8 else (b, a)))
-
-
-def _shorts(left: Expr, right: Expr, sums: frozenset[str]) -> DotTerm | None:
-    a, b = _side(left, sums, (DType.INT16,)), _side(right, sums, (DType.INT16,))
-    return None if a is None or b is None else _owing(SHORT, a, b)
+def _integers(
+    shifted: Expr, other: Expr, sums: frozenset[str], have: frozenset[str]
+) -> tuple[DotTerm, ...]:
+    found = list[DotTerm]()
+    a, b = (_side(v, sums, (DType.UINT8, DType.INT8)) for v in (shifted, other))
+    if a is not None and b is not None:
+        if SIGNED in have:
+            found.append(_owing(SIGNED, *(_signed(x, True) for x in (a, b))))
+        if BYTES in have:
+            a = _signed(a, b.dtype is DType.UINT8)
+            found.append(_owing(BYTES, *((b, a) if b.dtype is DType.UINT8 else (a, b))))
+    found.sort(key=lambda x: len(x.owed))
+    a, b = (_side(v, sums, (DType.INT16,)) for v in (shifted, other))
+    if a is not None and b is not None and SHORT in have:
+        found.append(_owing(SHORT, a, b))
+    return tuple(found)
 
 
 def _owing(function: str, left: _Side, right: _Side) -> DotTerm:
@@ -135,10 +136,11 @@ def _type_of(v: Expr, types: tuple[DType, ...]) -> DType | None:
     return next((t for t in types if _fits(values, t)), None)
 
 
-def _other_sign(x: _Side) -> _Side:
-    """The same bits but the highest, which is the other one: 128 more, or less."""
-    signed = x.dtype is DType.INT8
-    other, shift = (DType.UINT8, _SHIFT) if signed else (DType.INT8, -_SHIFT)
+def _signed(x: _Side, to: bool) -> _Side:
+    """Of other bytes the same bits but the highest, which is the other one: 128 more, or less."""
+    if x.dtype.is_signed is to:
+        return x
+    other, shift = (DType.INT8, -_SHIFT) if to else (DType.UINT8, _SHIFT)
     value = Cast(Binary("add", x.value, Const(-shift, x.dtype), x.dtype), other)
     return _Side(value, other, _plus(x.zero, shift))
 

@@ -12,9 +12,9 @@ from tcsym.frontend.program import Call, Expr, Read
 from tcsym.index.expr import ZERO, floordiv, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Node, Store, Update, Value, block
-from tcsym.ir.packed import BYTES, PACK, SHORT, available, dot, pack
+from tcsym.ir.packed import PACK, SHORT, available, dot, pack
 from tcsym.ir.traverse import loads, map_node, substitute_node, substitute_value, subvalues, walk
-from tcsym.mapping.dot_terms import DotTerm, dot_term
+from tcsym.mapping.dot_terms import DotTerm, dot_terms
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.tree import Mapping_, found, replaced, variables_of
 from tcsym.target.machine import Machine
@@ -22,9 +22,8 @@ from tcsym.target.machine import Machine
 
 def term_of(x: Update, sums: frozenset[str], machine: Machine) -> DotTerm | None:
     """How the target adds several terms at once, if it does without owing anything."""
-    have = available(machine)
-    terms = (dot_term(x, None, sums, some) for some in (have, have - {BYTES}))
-    return next((t for t in terms if t is not None and not t.owed), None)
+    terms = dot_terms(x, None, sums, available(machine))
+    return next((t for t in terms if not t.owed), None)
 
 
 def steps_at_once(x: Update, loops: tuple[Loop, ...], machine: Machine) -> int:

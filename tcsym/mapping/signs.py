@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of products of short numbers of any signs, less zero points -> as instructions add them.
 
-Bytes unsigned by signed, or 16 bits, without zero points. What the sums then owe
+Bytes of the signs that it takes, or 16 bits, without zero points. What the sums then owe
 (`dot_terms`) is added behind them, of sums of one factor that are made in front of the
 nest.
 """
@@ -18,10 +18,10 @@ from tcsym.index.expr import ZERO, var
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
-from tcsym.ir.packed import BYTES, available
+from tcsym.ir.packed import available
 from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues, value_variables
 from tcsym.mapping.contraction import Contraction, Sum, contraction
-from tcsym.mapping.dot_terms import DotTerm, dot_term
+from tcsym.mapping.dot_terms import DotTerm, dot_terms
 from tcsym.mapping.nest import Nest, asks, is_found, joined, places
 from tcsym.mapping.tree import variables_of
 from tcsym.schedule.analysis.loops import replace_loop
@@ -52,9 +52,8 @@ def _term(nest: Nest, c: Contraction, s: Sum, have: frozenset[str]) -> DotTerm |
     """One that owes something, which can be summed in front of the nest."""
     sums = frozenset(x.variable for x in s.loops)
     ends = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in s.loops))
-    for functions in (have, have - {BYTES}):
-        term = dot_term(s.update, c.columns, sums, functions)
-        if term is None or not term.owed or ends - nest.sizes:
+    for term in dot_terms(s.update, c.columns, sums, have):
+        if not term.owed or ends - nest.sizes:
             return None
         if all(_can_sum(nest, x.value) for x in term.owed if x.value is not None):
             return term

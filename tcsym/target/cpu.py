@@ -51,19 +51,32 @@ _AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 _DOTS = ("avx512vnni", "avx512bf16")
 _ALL = (*_AVX512, *_DOTS)
+_NEON_DOTS = ("dotprod", "i8mm", "bf16")
 
 KINDS = (  # the best first
     Kind("avx512bf16", "avx512", "cooperlake", _ALL, (), 512, 32, True, True, Tile(8, 2), 4),
     Kind("avx512", "avx512", "skylake-avx512", _AVX512, _DOTS, 512, 32, True, True, Tile(8, 2), 4),
     Kind("avx2", "avx2", "haswell", _AVX2, ("avxvnni",), 256, 16, True, False, Tile(6, 2), 8),
-    Kind("neon", "neon", "generic", (), (), 128, 32, True, False, Tile(8, 2), 4, AARCH64),
+    Kind(
+        "neonbf16", "neon", "generic", _NEON_DOTS, (), 128, 32, True, False, Tile(8, 2), 4, AARCH64
+    ),
+    Kind("neon", "neon", "generic", (), _NEON_DOTS, 128, 32, True, False, Tile(8, 2), 4, AARCH64),
     Kind("novector", "novector", "", (), (), 0, 16, False, False, Tile(4, 1), 8, ""),
 )
-DOT_FEATURES: dict[str, Dot] = {
-    "avx512bf16": "dot_bfloat16",
-    "avx512vnni": "dot_uint8_int8",
-    "avxvnni": "dot_uint8_int8",
+_VNNI = (
+    Dot("dot_int16", "x86.avx512.vpdpwssd.{bits}"),
+    Dot("dot_uint8_int8", "x86.avx512.vpdpbusd.{bits}"),
+)
+DOT_FEATURES: dict[str, tuple[Dot, ...]] = {
+    "avx512vnni": _VNNI,
+    "avxvnni": _VNNI,
+    "avx512bf16": (Dot("dot_bfloat16", "x86.avx512bf16.dpbf16ps.{bits}"),),
+    "avx2": (Dot("dot_int16"),),
+    "dotprod": (Dot("dot_int8", "aarch64.neon.sdot.v4i32.v16i8", "i8"),),
+    "i8mm": (Dot("dot_uint8_int8", "aarch64.neon.usdot.v4i32.v16i8", "i8"),),
+    "bf16": (Dot("dot_bfloat16", "aarch64.neon.bfdot.v4f32.v8bf16", "bfloat"),),
 }
+HALVES = {"f16c": DType.FLOAT16, "bf16": DType.BFLOAT16}  # that features convert float32 to
 
 
 def cpu_target(kind: Kind, caches: CacheBytes) -> Target:
@@ -78,11 +91,15 @@ def host_triple() -> str:
     return next((x for x in SCALAR if x.startswith(processors())), X86_64)
 
 
+def host_kind(here: Processor) -> Kind:
+    """The best that `here` has all of."""
+    mine = (k for k in KINDS if k.triple in (host_triple(), ""))
+    return next(k for k in mine if here.features.issuperset(k.features))
+
+
 def host_target(here: Processor, caches: CacheBytes) -> Target:
     """All that `here` has."""
-    triple = host_triple()
-    mine = (k for k in KINDS if k.triple in (triple, ""))
-    kind = next(k for k in mine if here.features.issuperset(k.features))
+    kind, triple = host_kind(here), host_triple()
     features = (*kind.features, *(name for name in kind.optional if name in here.features))
     machine = _machine(kind, features, caches)
     family: Family = "zen" if here.name.startswith("znver") else "core"
@@ -90,10 +107,8 @@ def host_target(here: Processor, caches: CacheBytes) -> Target:
 
 
 def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machine:
-    found = [DOT_FEATURES[name] for name in features if name in DOT_FEATURES]
-    dots: tuple[Dot, ...] = (
-        ("dot_int16", *found) if kind.vector_bits and kind.triple == X86_64 else ()
-    )
+    dots = {x.function: x for name in features for x in DOT_FEATURES.get(name, ())}
+    halves = [HALVES[name] for name in features if name in HALVES]
     return Machine(
         name=kind.vectors,
         levels=tuple(
@@ -103,8 +118,8 @@ def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machi
         vector_registers=kind.registers,
         has_fma=kind.fma,
         has_masks=kind.masks,
-        converts=(DType.FLOAT16,) * ("f16c" in features or kind.triple == AARCH64),
-        dots=dots,
+        converts=(*(DType.FLOAT16,) * (kind.triple == AARCH64), *halves),
+        dots=tuple(dots.values()),
         tile=kind.tile,
         strip_vectors=kind.strip_vectors,
         stream_bytes=STREAM_BYTES,

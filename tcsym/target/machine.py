@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from tcsym.types import DType
 
-# Sums of products of short elements side by side in 32 bits, as instructions (`ir.packed`).
-Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
+# Sums of products of short elements side by side in 32 bits (`ir.packed`).
+DotFunction = Literal["dot_int16", "dot_int8", "dot_uint8_int8", "dot_bfloat16"]
 Family = Literal["core", "zen"]  # Intel's, AMD's
 
 
@@ -69,6 +69,16 @@ class Multiprocessor(Struct, frozen=True):
     node: int = NODE
     barrier: int = 2000
     update: int = 2
+
+
+class Dot(Struct, frozen=True):
+    """A sum of products that is an instruction of such `elements`, by LLVM's name with `{bits}` of
+    a vector; without a name one instruction makes sums of pairs, and another adds these.
+    """
+
+    function: DotFunction
+    instruction: str = ""
+    elements: str = "i32"
 
 
 class Machine(Struct, frozen=True):

@@ -13,13 +13,20 @@ import tcsym
 from tcsym import library
 from tcsym.errors import DerivativeError
 from tcsym.runtime.cpu import Cpu
+from tests.test_packed_code import AARCH64, COLUMNS, ROWS, text
 
 TARGET = "cpu:neon"
+PRODUCTS = [(*x[:3], layout) for x in AARCH64 for layout in (ROWS, COLUMNS)]
 EXPORTED = ("matmul", "softmax", "conv2d", "attention", "lstm")
 
 
 def kernel_of(name: str) -> Any:
     return tcsym.define(library.source(name), target=TARGET, strategy="symbolic")[name]
+
+
+def product_of(a: str, b: str, wide: str, layout: tuple[str, str]) -> Any:
+    """By instructions that not all processors have."""
+    return tcsym.define(text(a, b, wide, layout), target="cpu:neonbf16", strategy="symbolic").f
 
 
 def gradient_of(name: str) -> Any:
@@ -38,6 +45,9 @@ def compiled() -> Iterator[str]:
         if gradient is not None:
             gradient.precompile()
         yield name
+    for x in PRODUCTS:
+        product_of(*x).precompile()
+        yield " ".join(x[:3])
 
 
 if __name__ == "__main__":

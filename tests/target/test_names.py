@@ -17,6 +17,7 @@ from tcsym.target.cuda import host_half
 from tcsym.target.host import Processor, runs_here
 from tcsym.target.names import DEVICES, NAMED, resolve_target
 from tcsym.target.target import Target, kind_of
+from tcsym.types import DType
 
 OWN = {kind.name: frozenset(kind.features) for kind in KINDS}
 ROOT = Path(tcsym.__file__).parent
@@ -64,8 +65,26 @@ def test_the_host_is_the_best_kind_that_it_can_be(
 ) -> None:
     target = on(features)
     assert (target.name, target.cpu, target.machine.name) == ("cpu", "some", vectors)
-    assert target.machine.dots == dots
+    assert tuple(x.function for x in target.machine.dots) == dots
     assert features.issuperset(target.features)
+
+
+@pytest.mark.parametrize(
+    ("features", "dots"),
+    [
+        ((), ()),
+        (("dotprod",), ("dot_int8",)),
+        (("dotprod", "bf16"), ("dot_int8", "dot_bfloat16")),
+        (("dotprod", "i8mm", "bf16", "sve"), ("dot_int8", "dot_uint8_int8", "dot_bfloat16")),
+    ],
+)
+def test_sums_of_products_on_aarch64(
+    features: tuple[str, ...], dots: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcsym.process.system.system", lambda: ("linux", "aarch64"))
+    machine = resolve_target("cpu", Processor("some", frozenset(features))).machine
+    assert (machine.name, tuple(x.function for x in machine.dots)) == ("neon", dots)
+    assert (DType.BFLOAT16 in machine.converts) == ("bf16" in features)
 
 
 def test_what_some_processors_have_is_used_by_these_only() -> None:

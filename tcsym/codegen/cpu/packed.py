@@ -20,7 +20,8 @@ from tcsym.codegen.scalar.values import Code, Val, bits_of, constant, register_k
 from tcsym.frontend.program import Binary, Call, Cast, Expr, dtype_of
 from tcsym.index.expr import Index
 from tcsym.ir.loops import Update
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni, is_dot
+from tcsym.ir.packed import first_of_run, is_dot
+from tcsym.target.machine import Dot
 
 Evaluate = Callable[[Context, Expr], Val]
 _SUM_LANES = 4  # of the smallest vector of 32-bit sums
@@ -171,18 +172,19 @@ def add_dot(code: Code, function: str, total: Val, x: Val, y: Val) -> Val:
     if lanes < _SUM_LANES:
         spread = [_filled(code, v) for v in (total, x, y)]
         return _lanes(code, add_dot(code, function, *spread), 0, lanes)
-    if function == BFLOAT:
-        return _fused(code, f"avx512bf16.dpbf16ps.{32 * lanes}", total, x, y)
-    if function == BYTES:
-        return _fused(code, f"avx512.vpdpbusd.{32 * lanes}", total, x, y)
-    assert function == SHORT, function
-    if has_vnni(code.machine):
-        return _fused(code, f"avx512.vpdpwssd.{32 * lanes}", total, x, y)
-    return code.binary("add", total, _pair_sums(code, x, y))
+    dot = next(d for d in code.machine.dots if d.function == function)
+    if not dot.instruction:
+        return code.binary("add", total, _pair_sums(code, x, y))
+    return _fused(code, dot, total, x, y)
 
 
-def _fused(code: Code, name: str, total: Val, x: Val, y: Val) -> Val:
-    full = f"llvm.x86.{name}"
+def _fused(code: Code, dot: Dot, total: Val, x: Val, y: Val) -> Val:
+    full = f"llvm.{dot.instruction.format(bits=32 * total.lanes)}"
+    lanes = x.lanes * 32 // bits_of(dot.elements)
+    if dot.elements != x.kind:
+        as_held = f"to {type_text(dot.elements, lanes)}"
+        texts = (code.function.pure(f"bitcast {v.typed} {as_held}") for v in (x, y))
+        x, y = (Val(v, dot.elements, lanes) for v in texts)
     code.function.module.declare(total.type, full, f"{total.type}, {x.type}, {y.type}")
     text = f"call {total.type} @{full}({total.typed}, {x.typed}, {y.typed})"
     return Val(code.function.pure(text), total.kind, total.lanes)

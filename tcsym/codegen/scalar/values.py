@@ -67,7 +67,7 @@ def memory_kind(dtype: DType) -> str:
 
 
 def bits_of(kind: str) -> int:
-    return {"float": 32, "double": 64, "half": 16}.get(kind) or int(kind[1:])
+    return {"float": 32, "double": 64, "half": 16, "bfloat": 16}.get(kind) or int(kind[1:])
 
 
 def float_text(value: float, kind: str) -> str:
