@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <structmember.h>
 
+#include "pool.h"
+
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL tcsym_numpy
@@ -22,15 +24,6 @@ enum { MOST_ARRAYS = 64, MOST_RANK = 8 }; /* the latter: of arrays that describe
 enum { OUT, THREADS, SIZES, N_OPTIONS }; /* `kernel(..., out=, threads=, sizes=)` */
 #define SIZE_BOUND INT64_C(0x80000000)   /* sizes in native calls are below it */
 #define MOST_BYTES 0x1p46                /* more than any memory has */
-
-/* A moment in a loop that waits for another thread. */
-static inline void tcsym_pause(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* ---- formulas.c: straight-line programs over the values of a call */
 
@@ -145,9 +138,8 @@ PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 extern PyTypeObject tcsym_Entry, tcsym_Switch, tcsym_Chain;
 PyObject *tcsym_pass_on(PyObject *function, Call *call);
 
-/* ---- launch.c: worker pool, scratch memory, running a kernel */
+/* ---- launch.c: scratch memory, running a kernel */
 
-typedef struct Pool Pool;
 typedef struct {
     PyObject_HEAD
     int64_t busy;
@@ -167,10 +159,7 @@ enum { DRIVER_ERROR = -1000 }; /* less what a device's driver calls the error */
 extern PyTypeObject tcsym_Arena, tcsym_Pool;
 int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes, Arena *arena,
                      int64_t shared_bytes, int64_t private_bytes, int64_t threads, Pool *pool);
-void tcsym_parallel_for(Pool *pool, void (*function)(void *, int64_t, int64_t), void *data,
-                        int64_t n_tasks, int64_t work);
 void tcsym_missing_task(void *data, void *arena, int64_t lower, int64_t upper);
-void tcsym_set_patient(Pool *pool, int64_t threads);
 PyObject *tcsym_launch_kernel(PyObject *module, PyObject *args);
 
 /* ---- blocks.c: memory of large results */

@@ -4,7 +4,7 @@
 If an OpenMP run time is loaded (torch's libgomp, say), its threads are used, so that two pools do
 not fight for the processors; else own threads, started on demand, that spin shortly, then sleep.
 Spinning threads start within a microsecond, sleeping ones take twenty and more: short loops wake
-them only where many follow each other closely (`useful_tasks` in tcsym/native/launch.c).
+them only where many follow each other closely (`useful_tasks` in tcsym/native/pool.c).
 The pool's memory reads as zeros in a forked child, which is a fresh pool without OpenMP: libgomp
 hangs in children of a process that used it.
 """
