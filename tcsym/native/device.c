@@ -26,7 +26,8 @@ typedef struct {
     PyObject *owner; /* of the memory */
     void *stream;
     uint64_t memory;
-    int64_t bytes, busy;
+    int64_t bytes;
+    _Atomic int32_t busy;
 } Scratch;
 enum { MOST_STREAMS = 8 };
 
@@ -43,26 +44,19 @@ typedef struct {
     PyObject_HEAD
     void *context;
     unsigned long long fault_word; /* where the device reaches it */
-    const uint32_t *words;         /* those of all kernels, where the host reads them */
+    const _Atomic uint32_t *words; /* those of all kernels, where the host reads them */
     const int64_t *n_words;
     int device;
     long long multiprocessors, n_functions, n_sizes, n_buffers;
     Function *functions;
     Scratch scratch[MOST_STREAMS];
     long long least; /* launches of a call that is recorded; 0: none is */
-    int64_t recording, calls; /* the former: whether a call uses what follows */
+    _Atomic int32_t recording; /* whether a call uses what follows */
+    int64_t calls;
     void *apart; /* the stream on which calls are recorded */
     Recorded recorded[MOST_RECORDED];
     int64_t *keys; /* of all that are recorded */
 } Grids;
-
-/* What one thread at a time uses. False if another one does. */
-static bool claim(int64_t *busy) {
-    int64_t idle = 0;
-    return __atomic_compare_exchange_n(busy, &idle, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-static void release(int64_t *busy) { __atomic_store_n(busy, 0, __ATOMIC_RELEASE); }
 
 /* The fields of `CONTEXT_FIELDS` (tcsym/ir/compiled.py). */
 typedef struct {
@@ -199,9 +193,9 @@ static int32_t enqueue(Grids *grids, const Called *called, void *stream) {
     if (code)
         return DRIVER_ERROR - code;
     int32_t result;
-    if (grids->least && claim(&grids->recording)) {
+    if (grids->least && tcsym_claim(&grids->recording)) {
         result = repeated(grids, called, stream);
-        release(&grids->recording);
+        tcsym_release(&grids->recording);
     } else {
         result = enqueue_on(grids, called, stream, &launches);
     }
@@ -214,7 +208,7 @@ static int32_t enqueue(Grids *grids, const Called *called, void *stream) {
 static Scratch *scratch_for(Grids *grids, void *stream, int64_t bytes) {
     for (int k = 0; k < MOST_STREAMS; k++) {
         Scratch *scratch = grids->scratch + k;
-        if (scratch->bytes >= bytes && scratch->stream == stream && claim(&scratch->busy))
+        if (scratch->bytes >= bytes && scratch->stream == stream && tcsym_claim(&scratch->busy))
             return scratch;
     }
     return NULL;
@@ -256,7 +250,7 @@ int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void **buffers, const in
     result = code ? DRIVER_ERROR - code : enqueue(grids, &(Called){kernel, buffers, sizes, memory}, stream);
     Py_END_ALLOW_THREADS
     if (scratch)
-        release(&scratch->busy);
+        tcsym_release(&scratch->busy);
     return result;
 }
 
@@ -279,9 +273,9 @@ int tcsym_device_of(PyObject *grids) { return ((Grids *)grids)->device; }
 
 bool tcsym_has_faults(PyObject *object) {
     const Grids *grids = (const Grids *)object;
-    uint32_t all = 0;
+    uint32_t all = 0; /* relaxed: devices write at any time, and what they found is read later */
     for (int64_t k = 0; k < *grids->n_words; k++)
-        all |= __atomic_load_n(grids->words + k, __ATOMIC_RELAXED);
+        all |= atomic_load_explicit(grids->words + k, memory_order_relaxed);
     return all != 0;
 }
 
@@ -296,14 +290,14 @@ static PyObject *grids_lend(PyObject *self, PyObject *args) {
         Scratch *scratch = ((Grids *)self)->scratch + k;
         if (scratch->owner && scratch->stream != (void *)(uintptr_t)stream)
             continue;
-        if (scratch->bytes >= bytes || !claim(&scratch->busy))
+        if (scratch->bytes >= bytes || !tcsym_claim(&scratch->busy))
             break;
         PyObject *before = scratch->owner;
         scratch->owner = Py_NewRef(owner);
         scratch->stream = (void *)(uintptr_t)stream;
         scratch->memory = memory;
         scratch->bytes = bytes;
-        release(&scratch->busy);
+        tcsym_release(&scratch->busy);
         Py_XDECREF(before);
         break;
     }
@@ -325,7 +319,8 @@ static PyObject *grids_enqueue(PyObject *self, PyObject *args) {
     return PyLong_FromLong(result);
 }
 
-void tcsym_mark(int64_t *word) { __atomic_store_n(word, 1, __ATOMIC_RELEASE); }
+/* Relaxed: the word is all that is said. Memory is then freed by the driver, which called this. */
+void tcsym_mark(_Atomic int64_t *word) { atomic_store_explicit(word, 1, memory_order_relaxed); }
 
 /* grids.forget(): no call was recorded. Before the functions are unloaded, in their context. */
 static PyObject *grids_forget(PyObject *self, PyObject *nothing) {
@@ -358,7 +353,7 @@ static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     grids->context = (void *)(uintptr_t)context;
-    grids->words = (const uint32_t *)(uintptr_t)words;
+    grids->words = (const _Atomic uint32_t *)(uintptr_t)words;
     grids->n_words = (const int64_t *)(uintptr_t)n_words;
     grids->n_functions = PyTuple_GET_SIZE(functions);
     int64_t n_key = grids->n_sizes + grids->n_buffers + 1;

@@ -37,13 +37,11 @@ int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes,
                      int64_t shared_bytes, int64_t private_bytes, int64_t threads, Pool *pool) {
     int32_t fault = 0;
     Context context = {tcsym_parallel_for, pool, threads, NULL, NULL, private_bytes, &fault};
-    int64_t idle = 0;
     if (!shared_bytes && !private_bytes) {
         int32_t result = kernel(buffers, sizes, &context);
         return result ? result : fault;
     }
-    if (!__atomic_compare_exchange_n(&arena->busy, &idle, 1, false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_ACQUIRE))
+    if (!tcsym_claim(&arena->busy))
         return ARENA_BUSY;
     int32_t result = OUT_OF_MEMORY;
     if (reserve(&arena->shared.memory, &arena->shared.capacity, shared_bytes) &&
@@ -52,14 +50,15 @@ int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes,
         context.private = arena->private.memory;
         result = kernel(buffers, sizes, &context);
     }
-    __atomic_store_n(&arena->busy, 0, __ATOMIC_RELEASE);
+    tcsym_release(&arena->busy);
     return result ? result : fault;
 }
 
 /* Stands for a task whose code is not made yet: the kernel's result is CODE_MISSING. The data's first
  * word is where that is noted (tcsym/codegen/cpu/launch.py). */
 void tcsym_missing_task(void *data, void *arena, int64_t lower, int64_t upper) {
-    **(int32_t **)data = CODE_MISSING;
+    /* Relaxed: many tasks may say the same, and the join hands it over. */
+    atomic_store_explicit(*(_Atomic int32_t **)data, CODE_MISSING, memory_order_relaxed);
 }
 
 /* launch(kernel, buffers, sizes, arena, shared_bytes, private_bytes, threads, pool) -> int */

@@ -142,7 +142,7 @@ PyObject *tcsym_pass_on(PyObject *function, Call *call);
 
 typedef struct {
     PyObject_HEAD
-    int64_t busy;
+    _Atomic int32_t busy;
     struct {
         void *memory;
         int64_t capacity;
@@ -181,7 +181,7 @@ extern PyTypeObject tcsym_Grids;
 int tcsym_device_of(PyObject *grids);
 bool tcsym_has_faults(PyObject *grids);
 PyObject *tcsym_missing_of_driver(PyObject *module, PyObject *nothing);
-void tcsym_mark(int64_t *word); /* for the driver: what is to happen once something is gone */
+void tcsym_mark(_Atomic int64_t *word); /* for the driver: what is to happen once something is gone */
 /* A number among the buffers, which is written behind the scratch memory. */
 typedef struct {
     int64_t value, bytes, buffer;

@@ -3,8 +3,21 @@
 #ifndef TCSYM_POOL_H
 #define TCSYM_POOL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Takes what one thread at a time uses. False if another one has it: nothing is learnt of it then.
+ * Acquires what the one before wrote there until `tcsym_release`. */
+static inline bool tcsym_claim(_Atomic int32_t *busy) {
+    int32_t idle = 0;
+    return atomic_compare_exchange_strong_explicit(busy, &idle, 1, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+static inline void tcsym_release(_Atomic int32_t *busy) {
+    atomic_store_explicit(busy, 0, memory_order_release); /* for the next claim */
+}
 
 typedef struct Pool Pool;
 typedef void Task(void *data, int64_t task, int64_t n_tasks);
