@@ -50,7 +50,7 @@ static const char *missing_of_driver(void) {
 /* One of the functions of a kernel on a device. */
 typedef struct {
     void *handle;
-    int64_t resident; /* blocks that run at once; 0: not known yet */
+    _Atomic int64_t resident; /* blocks that run at once; 0: not known yet, all find the same */
 } Function;
 
 /* What a host half launches by, as the first two words of its context say. */
@@ -65,14 +65,14 @@ typedef struct {
 static int launch_together(const Queue *queue, Function *function, int64_t *words, int64_t n_words,
                            int64_t blocks, int64_t threads, int64_t shared_bytes) {
     void *called = function->handle, *parameters[n_words];
-    int64_t resident = __atomic_load_n(&function->resident, __ATOMIC_RELAXED);
+    int64_t resident = atomic_load_explicit(&function->resident, memory_order_relaxed);
     if (!resident) {
         int each, code = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, called, (int)threads,
                                                                      (size_t)shared_bytes);
         if (code || !each)
             return code ? code : TOO_LARGE;
         resident = each * queue->multiprocessors;
-        __atomic_store_n(&function->resident, resident, __ATOMIC_RELAXED);
+        atomic_store_explicit(&function->resident, resident, memory_order_relaxed);
     }
     for (int64_t k = 0; k < n_words; k++)
         parameters[k] = words + k;

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "native.h"
 
-#include <stdatomic.h>
 #include <sys/mman.h>
 
 enum { PAGE = 4096, ALIGNMENT = 2 << 20, MOST_BLOCKS = 16, MOST_AGE = 64 };
@@ -30,7 +29,7 @@ bool tcsym_is_decided(void) {
     return state.most >= 0;
 }
 
-static void lock(void) {
+static void lock(void) { /* acquires the state that `unlock` releases */
     while (atomic_flag_test_and_set_explicit(&state.lock, memory_order_acquire))
         tcsym_pause();
 }
@@ -209,5 +208,8 @@ PyObject *tcsym_set_idle_memory(PyObject *module, PyObject *most) {
 
 /* idle_memory() -> (bytes, blocks) */
 PyObject *tcsym_idle_memory(PyObject *module, PyObject *nothing) {
-    return Py_BuildValue("LL", (long long)state.idle, (long long)state.count);
+    lock();
+    long long bytes = state.idle, blocks = state.count;
+    unlock();
+    return Py_BuildValue("LL", bytes, blocks);
 }

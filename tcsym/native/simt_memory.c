@@ -7,7 +7,7 @@
 #include "simt.h"
 
 static _Thread_local Launch next; /* of the grid that is launched next */
-static bool checks_are_on;
+static atomic_bool checks_are_on; /* relaxed: grids that run when it changes go either way */
 
 /* ---- shared memory */
 
@@ -101,7 +101,7 @@ void tcsym_simt_forget(Simt *simt) {
 }
 
 bool tcsym_simt_watch(Simt *simt) {
-    if (!checks_are_on)
+    if (!atomic_load_explicit(&checks_are_on, memory_order_relaxed))
         return true;
     simt->watched = calloc(simt->launch.n_globals + 1, sizeof *simt->watched);
     for (int64_t k = 0; simt->watched && k < simt->launch.n_globals; k++) {
@@ -252,7 +252,7 @@ PyObject *tcsym_simt_check(PyObject *module, PyObject *whether) {
     int on = PyObject_IsTrue(whether);
     if (on < 0)
         return NULL;
-    checks_are_on = on;
+    atomic_store_explicit(&checks_are_on, on, memory_order_relaxed);
     Py_RETURN_NONE;
 }
 
