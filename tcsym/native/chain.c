@@ -55,8 +55,22 @@ typedef struct {
     void *const *given;
     const int64_t *group;
     int64_t threads;
-    int64_t code, at; /* of the last failure */
+    _Atomic int64_t code;
+    int64_t at; /* of the first failure */
 } Run;
+
+/* Relaxed: a task asks in order to stop early, and the join hands over what tasks wrote. */
+static int64_t failure(const Run *run) {
+    return atomic_load_explicit(&run->code, memory_order_relaxed);
+}
+
+/* What came of a kernel: `at` is written by the first that fails. */
+static void note(Run *run, int64_t at, int64_t code) {
+    int64_t none = 0;
+    if (code && atomic_compare_exchange_strong_explicit(&run->code, &none, code,
+                                                        memory_order_relaxed, memory_order_relaxed))
+        run->at = at;
+}
 
 static int64_t launch(const Chain *c, int64_t k, Arena *arena, void *const *given, int64_t threads) {
     const Link *link = c->links + k;
@@ -83,11 +97,8 @@ static PyObject *grids_of(const Chain *c) { return PyTuple_GET_ITEM(c->arenas, 0
 static void run_some(void *data, int64_t task, int64_t n_tasks) {
     Run *run = data;
     for (int64_t k = task; k < run->group[1]; k += n_tasks) {
-        int64_t code = launch(run->chain, run->group[0] + k, arena_of(run->chain, k), run->given, 1);
-        if (code) {
-            __atomic_store_n(&run->at, run->group[0] + k, __ATOMIC_RELAXED);
-            __atomic_store_n(&run->code, code, __ATOMIC_RELEASE);
-        }
+        int64_t at = run->group[0] + k;
+        note(run, at, launch(run->chain, at, arena_of(run->chain, k), run->given, 1));
     }
 }
 
@@ -95,22 +106,23 @@ static void run_all(Run *run) {
     const Chain *c = run->chain;
     Pool *pool = ((PoolObject *)c->pool)->pool;
     tcsym_set_patient(pool, run->threads > c->cores);
-    for (int64_t g = 0; g < c->n_groups && !run->code; g++) {
+    for (int64_t g = 0; g < c->n_groups && !failure(run); g++) {
         run->group = c->groups + 4 * g;
         int64_t tasks = run->group[2] < run->threads ? run->group[2] : run->threads;
         if (tasks > 1) {
             tcsym_parallel_for(pool, run_some, run, tasks, run->group[3]);
             continue;
         }
-        for (int64_t k = 0; k < run->group[1] && !run->code; k++) {
-            run->at = run->group[0] + k;
-            run->code = launch(c, run->at, arena_of(c, 0), run->given, run->threads);
+        for (int64_t k = 0; k < run->group[1] && !failure(run); k++) {
+            int64_t at = run->group[0] + k;
+            note(run, at, launch(c, at, arena_of(c, 0), run->given, run->threads));
         }
     }
-    for (int64_t k = 0; k < c->n_copies && !run->code; k++) {
+    for (int64_t k = 0; k < c->n_copies && !failure(run); k++) {
         const int64_t *copy = c->copies + 3 * k;
         if (c->cells)
-            run->code = tcsym_copy_on_device(grids_of(c), copy, (void *)c->cells->stream);
+            note(run, c->n_links - 1,
+                 tcsym_copy_on_device(grids_of(c), copy, (void *)c->cells->stream));
         else
             memcpy((void *)copy[0], (void *)copy[1], (size_t)copy[2]);
     }
@@ -123,10 +135,11 @@ static PyObject *ran(Chain *c, void *const *given, int64_t threads) {
     run_all(&run);
     if (state)
         PyEval_RestoreThread(state);
-    if (!run.code)
+    int64_t code = failure(&run);
+    if (!code)
         return Py_NewRef(c->results);
     PyObject *nothing =
-        PyObject_CallFunction(c->failed, "LL", (long long)run.at, (long long)run.code);
+        PyObject_CallFunction(c->failed, "LL", (long long)run.at, (long long)code);
     if (nothing)
         PyErr_SetString(PyExc_RuntimeError, "a kernel failed");
     Py_XDECREF(nothing);
