@@ -7,7 +7,7 @@
 
 #include <sys/mman.h>
 
-enum { PAGE = 4096, ALIGNMENT = 2 << 20, MOST_BLOCKS = 16, MOST_AGE = 64 };
+enum { PAGE = 1 << 16 /* AArch64's largest */, ALIGNMENT = 2 << 20, MOST_BLOCKS = 16, MOST_AGE = 64 };
 int64_t tcsym_large = 4 << 20;
 
 /* In the page before a block, whose address is a multiple of ALIGNMENT. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, SEVERAL = -1 };
-enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
+enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 1 << 16 /* AArch64's largest page */ };
 typedef enum { READS, WRITES, UPDATES } Use; /* of an element, the last as a whole */
 typedef enum { READY, AT_BARRIER, AT_GRID, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
 

@@ -10,6 +10,7 @@ ELF for the Arm 64-bit Architecture, 5.7.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 
@@ -17,7 +18,8 @@ from tcsym.ir.archive import members
 from tcsym.process.system import processors
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
-PAGE = 4096
+PAGE = 4096  # of an address in instructions
+PROTECTED = os.sysconf("SC_PAGE_SIZE")  # bytes that have a protection of their own
 _ALLOCATED, _WRITABLE, _EXECUTABLE, _THREAD_LOCAL = 2, 1, 4, 0x400
 _SYMBOL_TABLE, _RELOCATIONS_WITH_ADDEND, _NO_BITS, _UNWIND = 2, 4, 8, 0x70000001
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
@@ -271,16 +273,16 @@ def _lay_out(
     for k, symbol in enumerate(s for s in far if symbols[s].section == _UNDEFINED):
         layout.stubs[symbol] = _round_up(at, 16) + k * _STUB_BYTES
     at = _round_up(at, 16) + len(layout.stubs) * _STUB_BYTES
-    layout.constants = _round_up(at, PAGE)
+    layout.constants = _round_up(at, PROTECTED)
     at = _place(sections, layout, layout.constants, lambda f: not f & (_EXECUTABLE | _WRITABLE))
     layout.table = _round_up(at, 8)
     for k, symbol in enumerate(addressed):
         layout.slots[symbol] = layout.table + 8 * k
-    layout.data = _round_up(layout.table + 8 * len(layout.slots), PAGE)
+    layout.data = _round_up(layout.table + 8 * len(layout.slots), PROTECTED)
     at = _place(
         sections, layout, layout.data, lambda f: bool(f & _WRITABLE) and not f & _EXECUTABLE
     )
-    layout.end = max(PAGE, _round_up(at, PAGE))
+    layout.end = max(PROTECTED, _round_up(at, PROTECTED))
     return layout
 
 

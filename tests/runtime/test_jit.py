@@ -21,7 +21,7 @@ from tcsym.ir.compiled import SYMBOL, Compiled
 from tcsym.process.system import processors
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.runtime.loader import LoadError, defined_names, load_archive, load_object
-from tcsym.runtime.memory import c_function
+from tcsym.runtime.memory import Memory, c_function
 from tcsym.target.cpu import SCALAR, host_triple
 from tests.assembled import assemble
 
@@ -266,6 +266,23 @@ def test_no_page_is_writable_and_executable() -> None:
     modes = modes_of_pages()
     assert list(modes.values()).count("rwxp") == before
     assert next(m for r, m in modes.items() if image.address("count") in r) == "r-xp"
+
+
+@pytest.mark.parametrize("page", [1 << 14, 1 << 16])
+def test_protections_begin_at_pages(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of systems on AArch64 may be larger than here."""
+    ends = list[int]()
+    protect = Memory.protect
+
+    def noted(memory: Memory, start: int, stop: int, protection: int) -> None:
+        ends.extend((start, stop))
+        protect(memory, start, stop, protection)
+
+    monkeypatch.setattr(Memory, "protect", noted)
+    monkeypatch.setattr("tcsym.runtime.loader.PROTECTED", page)
+    image = load_object(object_code(FEATURES, "pic", "small"), c_function)
+    assert [e % page for e in ends] == [0] * 6 and len({*ends}) == 4
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(image.address("count"))() == 41
 
 
 def test_pages_are_freed_with_the_image() -> None:
