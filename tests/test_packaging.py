@@ -215,22 +215,27 @@ def test_a_release_is_checked_before_it_is_published(
         shutil.copy(wheel, dist / wheel.name.replace("-linux_", "-manylinux_2_28_"))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     text = step("Check what will be published") + f" --pythons {here}"
+    processor = f" --processors {platform.machine()}"  # what was built here
 
-    def check(tag: str) -> str:
+    def check(tag: str, more: str = processor) -> str:
         environment = {**os.environ, "GITHUB_REF_NAME": tag}
-        command = ["bash", "-euo", "pipefail", "-c", text]
+        command = ["bash", "-euo", "pipefail", "-c", text + more]
         done = subprocess.run(command, cwd=ready, capture_output=True, text=True, env=environment)
         assert (done.returncode == 0) == ("as it should be" in done.stdout), done.stderr
         return done.stdout
 
     assert "as it should be" in check(f"v{own}")
     assert "the tag is v9.9" in check("v9.9")
+    python = f"cp{here.replace('.', '')}"
+    others = {"x86_64", "aarch64"} - {platform.machine()}
+    lacking = [f"no wheel of {n} for {python} and {p}" for n in release.PARTS for p in others]
+    assert check(f"v{own}", "").splitlines() == lacking
     pure = dist / f"tcsym-{own}-py3-none-any.whl"
     shutil.copy(built.wheel, pure)
     assert f"{pure.name}: its platform is any" in check(f"v{own}")
     pure.unlink()
     next(dist.glob("tcsym-*.whl")).unlink()
-    assert f"no wheel of tcsym for cp{here.replace('.', '')}" in check(f"v{own}")
+    assert f"no wheel of tcsym for {python} and {platform.machine()}" in check(f"v{own}")
     changes.write_text(f"# Changes\n\n## {own} (unreleased)\n")
     assert "CHANGELOG.md does not begin" in check(f"v{own}")
 

@@ -2,9 +2,9 @@
 """Whether a folder has what a release has: `python -m tools.release FOLDER [--tag v1.2.3]`.
 
 Of tcsym and of tcsym-runtime: one source distribution, with the C sources; one wheel for each
-supported Python, with the compiled module, all of one version, to which the tag and CHANGELOG.md
-agree; no wheel without a platform, which installers would take where they find no other. Exit
-status 1 with what is wrong.
+supported Python and kind of processor, with the compiled module, all of one version, to which the
+tag and CHANGELOG.md agree; no wheel without a platform, which installers would take where they find
+no other. Exit status 1 with what is wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from email import message_from_bytes
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PROCESSORS = ("x86_64", "aarch64")
 PARTS = {  # of source distributions
     "tcsym": ("LICENSE", "dev", "tcsym/native/module.c", "tcsym/artifact/cuda_grids.h"),
     "tcsym_runtime": ("LICENSE", "native/module.c", "native/cuda_grids.h"),
@@ -38,8 +39,10 @@ def pythons() -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
-def faults(folder: Path, tag: str | None, wanted: Sequence[str]) -> Iterator[str]:
-    """wanted: Pythons that have to have a wheel."""
+def faults(
+    folder: Path, tag: str | None, wanted: Sequence[str], processors: Sequence[str] = PROCESSORS
+) -> Iterator[str]:
+    """wanted: Pythons that have to have a wheel for each of these processors."""
     own = version()
     if tag is not None and tag != f"v{own}":
         yield f"the tag is {tag}, the package's version {own}"
@@ -49,13 +52,13 @@ def faults(folder: Path, tag: str | None, wanted: Sequence[str]) -> Iterator[str
     files = sorted(folder.iterdir())
     for package, parts in PARTS.items():
         ours = [p for p in files if p.name.startswith(f"{package}-")]
-        yield from _faults_of(package, parts, ours, wanted)
+        yield from _faults_of(package, parts, ours, [(v, p) for v in wanted for p in processors])
         files = [p for p in files if p not in ours]
     yield from (f"{p.name} is of none of {', '.join(PARTS)}" for p in files)
 
 
 def _faults_of(
-    package: str, parts: Sequence[str], files: Sequence[Path], wanted: Sequence[str]
+    package: str, parts: Sequence[str], files: Sequence[Path], wanted: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
     own = version()
     source = f"{package}-{own}.tar.gz"
@@ -68,11 +71,12 @@ def _faults_of(
         for part in parts:
             if f"{package}-{own}/{part}" not in names:
                 yield f"{path.name} lacks {part}"
-    left = {f"cp{v.replace('.', '')}" for v in wanted}
+    left = {(f"cp{v.replace('.', '')}", p) for v, p in wanted}
     for path in (p for p in files if p.suffix == ".whl"):
         yield from _wheel_faults(path, package, own)
-        left.discard(path.name.split("-")[2])
-    yield from (f"no wheel of {package} for {python}" for python in sorted(left))
+        python, platform = path.stem.split("-")[2::2]
+        left -= {(python, p) for p in PROCESSORS if platform.endswith(f"_{p}")}
+    yield from (f"no wheel of {package} for {v} and {p}" for v, p in sorted(left))
 
 
 def _wheel_faults(path: Path, package: str, own: str) -> Iterator[str]:
@@ -98,9 +102,11 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tag", help="that begins the release; without it, none is compared")
     parser.add_argument("--pythons", help="that need a wheel, as 3.13,3.14; default: all")
+    parser.add_argument("--processors", help="that need one; default: all")
     arguments = parser.parse_args()
     wanted = arguments.pythons.split(",") if arguments.pythons else pythons()
-    found = list(faults(arguments.folder, arguments.tag, wanted))
+    given = arguments.processors.split(",") if arguments.processors else PROCESSORS
+    found = list(faults(arguments.folder, arguments.tag, wanted, given))
     print("\n".join(found) or f"tcsym {version()}: as it should be")
     return 1 if found else 0
 
