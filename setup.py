@@ -12,29 +12,38 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import numpy
 from setuptools import Extension, setup
 
 SOURCES = Path("tcsym/native")
 SHARED = Path("tcsym/artifact/cuda_grids.h")  # with artifacts
 LEAST_GLIBC = 28  # 2.28
 
-native = Extension(
-    "tcsym.runtime._native",
-    sources=sorted(map(str, SOURCES.glob("*.c"))),
-    depends=[*sorted(map(str, SOURCES.glob("*.h"))), str(SHARED)],
-    include_dirs=[numpy.get_include()],
-    extra_compile_args=["-std=gnu11", "-Werror=implicit", "-fno-strict-aliasing", "-pthread"],
-    extra_link_args=["-pthread"],
-    optional=True,  # without a compiler, Python serves the calls
-)
 
+def native() -> Extension:
+    import numpy
+
+    return Extension(
+        "tcsym.runtime._native",
+        sources=sorted(map(str, SOURCES.glob("*.c"))),
+        depends=[*sorted(map(str, SOURCES.glob("*.h"))), str(SHARED)],
+        include_dirs=[numpy.get_include()],
+        extra_compile_args=["-std=gnu11", "-Werror=implicit", "-fno-strict-aliasing", "-pthread"],
+        extra_link_args=["-pthread"],
+        optional=True,  # without a compiler, Python serves the calls
+    )
+
+
+if sys.platform == "win32":  # else a failed build of islpy would be what is said
+    sys.exit(
+        "tcsym does not run on Windows, where islpy, which it needs, has no wheels: "
+        "install it in a Linux of WSL (wsl --install), with x86-64 or AArch64 processors"
+    )
 machine = sysconfig.get_platform().removeprefix("linux-")
 is_supported = sys.platform == "linux" and machine in ("x86_64", "aarch64")
 library, version = platform.libc_ver()
 if is_supported and library == "glibc":
     glibc = max(LEAST_GLIBC, int(version.split(".")[1]))
     tag = {"plat_name": f"manylinux_2_{glibc}_{machine}"}
-    setup(ext_modules=[native], options={"bdist_wheel": tag})
+    setup(ext_modules=[native()], options={"bdist_wheel": tag})
 else:
     setup()

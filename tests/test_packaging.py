@@ -117,6 +117,17 @@ def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) ->
     assert wheel.name == f"tcsym-{tcsym.__version__}-py3-none-any.whl"
 
 
+def test_windows_is_refused_before_any_dependency_is_built() -> None:
+    """By what installers call first."""
+    code = (
+        "import sys, setuptools.build_meta as backend; sys.platform = 'win32';"
+        "backend.get_requires_for_build_wheel()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tcsym does not run on Windows") and "WSL" in done.stderr
+
+
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="which files are ours: only git knows")
 def test_the_source_distribution_has_all_of_the_checkout(built: Built) -> None:
     ours = run("git", "ls-files", "--cached", cwd=ROOT).splitlines()
