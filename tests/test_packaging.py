@@ -117,6 +117,28 @@ def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) ->
     assert wheel.name == f"tcsym-{tcsym.__version__}-py3-none-any.whl"
 
 
+SETUP = """
+import os, platform, runpy, sys, numpy, setuptools
+sys.platform, machine = sys.argv[1:]
+platform.machine, platform.libc_ver = lambda: machine, lambda: ("", "")
+setuptools.setup = lambda **how: print([x.name for x in how.get("ext_modules", ())])
+runpy.run_path("setup.py")
+print(os.environ.get("MACOSX_DEPLOYMENT_TARGET"))
+"""
+
+
+@pytest.mark.parametrize(
+    "system, machine, expected",
+    [
+        ("darwin", "arm64", "['tcsym.runtime._native']\n14.4\n"),
+        ("darwin", "x86_64", "[]\nNone\n"),
+        ("freebsd14", "amd64", "[]\nNone\n"),
+    ],
+)
+def test_what_is_built_on_other_systems(system: str, machine: str, expected: str) -> None:
+    assert run(sys.executable, "-c", SETUP, system, machine, cwd=ROOT) == expected
+
+
 def test_windows_is_refused_before_any_dependency_is_built() -> None:
     """By what installers call first."""
     code = (

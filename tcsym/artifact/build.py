@@ -22,6 +22,7 @@ from tcsym.artifact.codes import Code, Level, default_targets, levels_of
 from tcsym.artifact.constants import Constants, size_places
 from tcsym.artifact.device_text import launch_rules, write_files
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
+from tcsym.artifact.library import require_artifacts
 from tcsym.artifact.tools import compiler, object_copier, ran
 from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
@@ -58,8 +59,9 @@ def export(
     own: what callers give, and what is compiled. strategy, table: which versions there are, see
     `levels_of`.
     Errors: OptionError if something is there that is no artifact, or for unknown targets;
-    TargetError without a C compiler.
+    TargetError without a C compiler, and on macOS.
     """
+    require_artifacts()
     folder = Path(path)
     _require_free(folder)
     wanted = targets or default_targets(target)

@@ -10,6 +10,16 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+from tcsym.errors import TargetError
+from tcsym.process.system import is_macos
+
+
+def require_artifacts() -> None:
+    """TargetError on macOS, whose libraries are of another form than our code."""
+    if is_macos():
+        hint = "export and load them on Linux"
+        raise TargetError("artifacts are neither made nor loaded on macOS", hint=hint)
+
 
 class Loaded:
     """Its functions are there as long as this object. One without an end stays loaded.

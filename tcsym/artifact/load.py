@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
-from tcsym.artifact.library import Loaded, own_library
+from tcsym.artifact.library import Loaded, own_library, require_artifacts
 from tcsym.errors import ERROR_KINDS, CallError, MissingError, OptionError, TCError
 from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads
@@ -49,8 +49,10 @@ def load(path: str | PathLike[str], *, constants: Mapping[str, object] | None = 
     """The kernel of an artifact that `kernel.export` wrote.
 
     constants: arrays by name; those that are missing are the folder's, or `Artifact.bind` gives
-    them. Errors: OptionError if it is no artifact, or has no such constants; those of a call.
+    them. Errors: OptionError if it is no artifact, or has no such constants; those of a call;
+    TargetError on macOS.
     """
+    require_artifacts()
     folder = Path(path)
     try:
         manifest = json.loads((folder / MANIFEST).read_text())

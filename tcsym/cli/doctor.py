@@ -15,7 +15,7 @@ from msgspec import Struct, to_builtins
 from tcsym.cli.output import byte_text, json_option, print_json, print_table
 from tcsym.errors import TargetError, TCError
 from tcsym.process.config import CACHE, CACHE_DIR, OPTIONS, VARIABLES
-from tcsym.process.system import runs_code
+from tcsym.process.system import KNOWN, runs_code
 
 _REQUIRED = ("numpy", "ml_dtypes", "islpy", "lark", "llvmlite", "msgspec", "click", "rich")
 _OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
@@ -68,7 +68,7 @@ def _python() -> Iterator[Finding]:
     yield Finding("tcsym", __version__)
     yield Finding("python", f"{python} at {sys.executable}", sys.version_info >= (3, 11))
     is_supported = runs_code()
-    hint = "" if is_supported else "kernels run on Linux with x86-64 or AArch64 processors only"
+    hint = "" if is_supported else f"kernels run on {KNOWN} only"
     yield Finding("system", f"{platform.system()} {platform.machine()}", is_supported, hint)
 
 

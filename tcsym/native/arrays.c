@@ -271,8 +271,8 @@ void tcsym_read_array(PyObject *object, Array *array, int64_t *room, PyObject **
         array->rank = PyArray_NDIM(found);
         array->type = PyArray_DESCR(found);
         array->data = PyArray_BYTES(found);
-        array->extents = PyArray_DIMS(found);
-        array->strides = PyArray_STRIDES(found);
+        array->extents = (const int64_t *)PyArray_DIMS(found); /* another type of 64 bits on macOS */
+        array->strides = (const int64_t *)PyArray_STRIDES(found);
         array->unit = 1;
     } else if (exchange.api &&
                (Py_IS_TYPE(object, exchange.types[0]) || Py_IS_TYPE(object, exchange.types[1]))) {
@@ -467,14 +467,15 @@ static PyObject *new_numpy(const Wanted *wanted, const int64_t *extents, int64_t
     }
     if (!made) {
         Py_INCREF(wanted->type);
-        made = PyArray_NewFromDescr(&PyArray_Type, wanted->type, rank, extents, NULL, NULL, 0, NULL);
+        const npy_intp *own = (const npy_intp *)extents;
+        made = PyArray_NewFromDescr(&PyArray_Type, wanted->type, rank, own, NULL, NULL, 0, NULL);
     }
     if (!made) {
         PyErr_Clear();
         return NULL;
     }
     array->data = PyArray_BYTES((PyArrayObject *)made);
-    array->strides = PyArray_STRIDES((PyArrayObject *)made);
+    array->strides = (const int64_t *)PyArray_STRIDES((PyArrayObject *)made);
     array->unit = 1;
     return made;
 }

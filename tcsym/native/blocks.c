@@ -4,8 +4,7 @@
  * may run without the GIL. */
 #define _GNU_SOURCE
 #include "native.h"
-
-#include <sys/mman.h>
+#include "system.h"
 
 enum { PAGE = 1 << 16 /* AArch64's largest */, ALIGNMENT = 2 << 20, MOST_BLOCKS = 16, MOST_AGE = 64 };
 int64_t tcsym_large = 4 << 20;
@@ -76,7 +75,7 @@ static void *mapped(int64_t bytes) {
     if (block + bytes < start + all)
         munmap(block + bytes, start + all - (block + bytes));
     head_of(block)->capacity = bytes;
-    madvise(block, bytes, MADV_HUGEPAGE);
+    ask_for_huge_pages(block, bytes);
     return block;
 }
 
@@ -158,8 +157,8 @@ PyObject *tcsym_block_array(PyArray_Descr *type, int rank, const int64_t *extent
         Py_DECREF(type);
         return NULL;
     }
-    PyObject *array =
-        PyArray_NewFromDescr(&PyArray_Type, type, rank, extents, NULL, NULL, 0, NULL);
+    const npy_intp *own = (const npy_intp *)extents;
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, type, rank, own, NULL, NULL, 0, NULL);
     PyObject *error_type, *error, *traceback;
     PyErr_Fetch(&error_type, &error, &traceback);
     Py_XDECREF(PyDataMem_SetHandler(before));

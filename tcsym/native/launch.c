@@ -2,8 +2,7 @@
 /* Running a kernel in its scratch memory, and Python's view of that and of the pool. */
 #define _GNU_SOURCE
 #include "native.h"
-
-#include <sys/mman.h>
+#include "system.h"
 
 /* ---- scratch memory and launch */
 
@@ -18,7 +17,7 @@ static bool reserve(void **memory, int64_t *capacity, int64_t bytes) {
     *memory = aligned_alloc(unit, size);
     *capacity = *memory ? (int64_t)size : 0;
     if (*memory && unit > 64)
-        madvise(*memory, size, MADV_HUGEPAGE);
+        ask_for_huge_pages(*memory, size);
     return *memory != NULL;
 }
 

@@ -2,36 +2,11 @@
 /* The worker pool that runs `parallel_for` of generated code. */
 #define _GNU_SOURCE
 #include "pool.h"
+#include "system.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-/* ---- the clock */
-
-#if defined(__x86_64__)
-#include <x86intrin.h>
-
-static uint64_t clock_cycles(void) { return __rdtsc(); }
-#elif defined(__aarch64__)
-/* The counter's ticks are longer than cycles, by how much a register says: as cycles of 2.5 GHz. */
-static uint64_t clock_cycles(void) {
-    static _Atomic uint64_t each; /* in 256ths; relaxed: threads that find 0 all write the same */
-    uint64_t ticks, scale = atomic_load_explicit(&each, memory_order_relaxed);
-    if (!scale) {
-        uint64_t frequency;
-        __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(frequency));
-        scale = frequency ? 256 * UINT64_C(2500000000) / frequency : 256;
-        atomic_store_explicit(&each, scale ? scale : 1, memory_order_relaxed);
-    }
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    return (uint64_t)((unsigned __int128)ticks * scale >> 8);
-}
-#endif
 
 /* Times are cycles of the processor's clock. A sleeping worker begins 20 microseconds after it was
  * woken, and more; waking it takes the caller a system call. */
@@ -93,17 +68,6 @@ static inline int32_t look(const _Atomic int32_t *word) {
 
 static inline void put(_Atomic int32_t *word, int32_t value) {
     atomic_store_explicit(word, value, memory_order_relaxed);
-}
-
-/* ---- sleeping and waking */
-
-/* The system orders this and `wake` of a word: whoever changes it and then wakes finds who sleeps. */
-static void sleep_while(_Atomic int32_t *word, int32_t value) {
-    syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
-}
-
-static void wake(_Atomic int32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
 static uint64_t spin_cycles(const Pool *pool) {
@@ -331,7 +295,7 @@ Pool *tcsym_new_pool(void) {
 
 void tcsym_forget_pool(Pool *pool) { memset(pool, 0, sizeof *pool); }
 
-bool tcsym_wipe_on_fork(Pool *pool) { return !madvise(pool, sizeof *pool, MADV_WIPEONFORK); }
+bool tcsym_wipe_on_fork(Pool *pool) { return wipe_on_fork(pool, sizeof *pool); }
 
 void tcsym_set_patient(Pool *pool, bool patient) { put(&pool->patient, patient); }
 

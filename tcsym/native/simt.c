@@ -28,9 +28,14 @@ static _Thread_local char report[256];
 
 void tcsym_switch_fiber(void **from, void *to);
 void tcsym_enter_fiber(void);
+#if defined(__APPLE__) /* macOS: never run */
+#define ASSEMBLY(name, text)                                                                          \
+    __asm__(".text\n.p2align 4\n.globl _" name "\n.private_extern _" name "\n_" name ":\n" text)
+#else
 #define ASSEMBLY(name, text)                                                                          \
     __asm__(".text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ",@function\n" name   \
             ":\n" text ".size " name ",.-" name "\n")
+#endif
 #if defined(__x86_64__)
 ASSEMBLY("tcsym_switch_fiber",
          "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from tcsym.process.recursion import OWN_LIMIT
+from tcsym.process.system import is_macos
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _HEADER = struct.Struct("<Q")
@@ -212,7 +213,12 @@ def _framed(content: object) -> bytes:
 
 
 def _limit_memory(beyond: int) -> None:
-    """Once the request's modules are loaded: LLVM alone reserves a lot of address space."""
+    """Once the request's modules are loaded: LLVM alone reserves a lot of address space.
+
+    macOS keeps no such limit.
+    """
+    if is_macos():  # macOS: never run
+        return
     import resource
 
     with open("/proc/self/statm", encoding="ascii") as file:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which system this is: machine code is made and run on Linux with x86-64 or AArch64 processors.
+"""Which system this is: machine code is made and run on Linux, and on macOS on Apple's processors.
 
-Everything else works everywhere: texts are checked, and `Kernel.reference` runs them.
+Elsewhere texts are checked, and `Kernel.reference` runs them; Windows has not all that these need,
+and setup.py says so. What is for macOS alone is marked `macOS: never run`, until it has.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import os
 import sys
 
-PROCESSORS = ("x86_64", "aarch64")  # by LLVM's names
+PROCESSORS = {"linux": ("x86_64", "aarch64"), "darwin": ("aarch64",)}  # by LLVM's names
+KNOWN = "Linux with x86-64 or AArch64 processors, or macOS on Apple's"
 _OTHER_NAMES = {"arm64": "aarch64", "amd64": "x86_64", "AMD64": "x86_64"}
 
 
 def runs_code() -> bool:
     """True where kernels can run."""
-    name, machine = system()
-    return name == "linux" and machine in PROCESSORS and sys.maxsize == 2**63 - 1
+    return processors() in PROCESSORS.get(system()[0], ()) and sys.maxsize == 2**63 - 1
 
 
 def processors() -> str:
@@ -30,14 +31,29 @@ def system() -> tuple[str, str]:
     return sys.platform, os.uname().machine if hasattr(os, "uname") else "unknown processors"
 
 
+def is_macos() -> bool:
+    return system()[0] == "darwin"
+
+
+def macos_fact(name: str) -> bytes:
+    """What macOS knows by this name, an integer little end first; empty if nothing.
+
+    macOS: never run.
+    """
+    import ctypes
+
+    value, size = ctypes.create_string_buffer(256), ctypes.c_size_t(256)
+    given = name.encode(), value, ctypes.byref(size), None, ctypes.c_size_t(0)
+    return b"" if ctypes.CDLL(None).sysctlbyname(*given) else value.raw[: size.value]
+
+
 def require_runs_code() -> None:
     """TargetError where kernels cannot run."""
     if runs_code():
         return
     from tcsym.errors import TargetError
 
-    known, here = " or ".join(PROCESSORS), " with ".join(system())
     raise TargetError(
-        f"kernels run on linux with {known} processors (64 bits), this is {here}",
+        f"kernels run on {KNOWN} (64 bits), this is {' with '.join(system())}",
         hint="run them in such a container or machine; `reference` of a kernel runs here, slowly",
     )

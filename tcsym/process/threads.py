@@ -10,6 +10,7 @@ from _thread import allocate_lock
 from operator import index
 
 from tcsym.process.config import NUM_THREADS
+from tcsym.process.system import is_macos, macos_fact
 
 MOST_THREADS = 4096
 TURN_SECONDS = 1e-4
@@ -53,6 +54,10 @@ def available_cores() -> int:
     """Cores that this process is allowed to run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
+    if is_macos():  # macOS: never run
+        # All threads get as much to do: those on slower cores would be waited for.
+        fast = int.from_bytes(macos_fact("hw.perflevel0.physicalcpu"), "little")
+        return fast or os.cpu_count() or 1
     return os.cpu_count() or 1
 
 

@@ -9,11 +9,11 @@ import os
 import weakref
 from functools import lru_cache
 
-from tcsym.process.system import processors
+from tcsym.process.system import is_macos, processors
 
 READ, WRITE, EXECUTE = 1, 2, 4
-_PRIVATE, _ANONYMOUS, _BELOW_2_GIB = 2, 0x20, 0x40
-_WIPE_ON_FORK = 18
+_PRIVATE, _BELOW_2_GIB = 2, 0x40
+_ANONYMOUS = 0x1000 if is_macos() else 0x20  # macOS: never run
 _FAILED = ctypes.c_void_p(-1).value
 
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -30,7 +30,6 @@ def _libc() -> ctypes.CDLL:
     libc.mmap.argtypes = (_POINTER, _SIZE, _INT, _INT, _INT, ctypes.c_long)
     libc.munmap.argtypes = (_POINTER, _SIZE)
     libc.mprotect.argtypes = (_POINTER, _SIZE, _INT)
-    libc.madvise.argtypes = (_POINTER, _SIZE, _INT)
     return libc
 
 
@@ -59,16 +58,20 @@ class Memory:
 
             raise TargetError(
                 f"the system does not allow generated code to run (mprotect: {reason})",
-                hint="allow executable anonymous memory (SELinux: execmem) for this process",
+                hint="allow executable anonymous memory for this process"
+                " (SELinux: execmem; macOS: the entitlement allow-unsigned-executable-memory)",
             )
         if protection & EXECUTE and processors() != "x86_64":
-            # instructions have a cache of their own, which stores do not change
-            clear = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(c_function("__clear_cache"))
-            clear(self.address + start, self.address + stop)
+            _renew_instructions(self.address + start, stop - start)
 
-    def wipe_on_fork(self) -> bool:
-        """Makes a forked child see zeros here. False if the kernel cannot (Linux before 4.14)."""
-        return bool(_libc().madvise(self.address, self.size, _WIPE_ON_FORK) == 0)
+
+def _renew_instructions(address: int, size: int) -> None:
+    """They have a cache of their own, which stores do not change."""
+    if is_macos():  # macOS: never run
+        _libc().sys_icache_invalidate(_POINTER(address), _SIZE(size))
+        return
+    clear = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)(c_function("__clear_cache"))
+    clear(address, address + size)
 
 
 @lru_cache(None)

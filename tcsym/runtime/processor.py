@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tcsym.process.system import processors
+from tcsym.process.system import is_macos, macos_fact, processors
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.versions import compiler_version
@@ -49,6 +49,9 @@ def known_processor() -> Processor:
 
 def processor_marks() -> str:
     """What the system says about the first processor; "" if it says nothing."""
+    if is_macos():  # macOS: never run
+        facts = macos_fact("machdep.cpu.brand_string").rstrip(b"\0"), macos_fact("hw.cpufamily")
+        return f"{facts[0].decode()}\t{facts[1].hex()}" if all(facts) else ""
     try:
         with open("/proc/cpuinfo", "rb", buffering=0) as file:
             first = file.read(8192).decode().partition("\n\n")[0]  # all of it takes milliseconds

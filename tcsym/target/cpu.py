@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tcsym.process.system import processors
+from tcsym.process.system import is_macos, processors
 from tcsym.target.host import Processor
 from tcsym.target.machine import Dot, Family, Level, Machine, Tile
 from tcsym.target.target import Target
 from tcsym.types import DType
 
 X86_64, AARCH64 = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+if is_macos():  # macOS: never run
+    # Its calls, registers and names of functions, in the files that our loader reads.
+    AARCH64 = "aarch64-apple-macosx11.0-elf"
 SCALAR = {X86_64: "x86-64", AARCH64: "generic"}  # LLVM's name of what all such processors have
 LINE_BYTES, CACHE_WAYS = 64, 8
 STREAM_BYTES = 16

@@ -43,7 +43,7 @@ def ran(folder: Path) -> subprocess.CompletedProcess[str]:
 def ran_with(folder: Path, pool: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     for name, text in pool.items():
         (folder / name).write_text(text)
-    made = compiled(folder, "pool.c", HERE / "races.c", "-I.")
+    made = compiled(folder, "pool.c", HERE / "races.c", "-I.", f"-I{NATIVE}")
     assert made.returncode == 0, made.stderr
     return ran(folder)
 
