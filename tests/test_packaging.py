@@ -273,6 +273,15 @@ def test_a_release_is_checked_before_it_is_published(
     assert "CHANGELOG.md does not begin" in check(f"v{own}")
 
 
+def test_both_packages_get_the_same_wheels() -> None:
+    """Of the same Pythons and processors, for the same glibc."""
+    projects = (ROOT / "pyproject.toml", ROOT / "packaging" / "runtime" / "pyproject.toml")
+    own, runtime = (tomllib.loads(p.read_text())["tool"]["cibuildwheel"] for p in projects)
+    runtime["build"].append("cp3*-macosx_arm64")  # there are no artifacts for it
+    for key in {*own, *runtime} - {"macos", "test-requires", "test-sources", "test-command"}:
+        assert own.get(key) == runtime.get(key), key
+
+
 def test_workflows_have_their_form() -> None:
     files = sorted(map(str, (ROOT / ".github" / "workflows").glob("*.yml")))
     schema = ("--builtin-schema", "vendor.github-workflows")
