@@ -30,6 +30,8 @@ FACTS = {
     "machdep.cpu.brand_string": b"Apple M1\\0", "hw.cpufamily": bytes([1, 2, 3, 4]),
     "hw.perflevel0.physicalcpu": bytes([4, 0, 0, 0]),
     "hw.perflevel0.cpusperl2": bytes([4, 0, 0, 0]),
+    "hw.optional.arm.FEAT_DotProd": bytes([1, 0, 0, 0]),
+    "hw.optional.arm.FEAT_I8MM": bytes([0, 0, 0, 0]),
     "hw.perflevel0.l1dcachesize": (128 << 10).to_bytes(8, "little"),
     "hw.perflevel0.l2cachesize": (12 << 20).to_bytes(8, "little"),
 } if os.uname().machine == "arm64" else {}

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from llvmlite import binding
 
-from tcsym.process.system import processors
+from tcsym.process.system import is_macos, macos_fact, processors
 
 PASSES = {
     "inline": "add_always_inliner_pass",
@@ -25,6 +25,7 @@ PASSES = {
     "simplify_cfg": "add_simplify_cfg_pass",
 }
 LEAST_LLVMLITE = "0.45"  # that pyproject.toml admits: of LLVM 20
+_MACOS_FEATURES = {"FEAT_DotProd": "dotprod", "FEAT_I8MM": "i8mm", "FEAT_BF16": "bf16"}
 _LEVEL = 2
 _MOST_RUNS = 32  # of a builder
 
@@ -36,8 +37,11 @@ def version() -> tuple[int, ...]:
 
 def host() -> tuple[str, frozenset[str]]:
     """LLVM's name of this processor, and of the features it has."""
-    features = binding.get_host_cpu_features()
-    return binding.get_host_cpu_name(), frozenset(name for name, has in features.items() if has)
+    features = {name for name, has in binding.get_host_cpu_features().items() if has}
+    if is_macos():  # macOS: never run. LLVM does not ask there
+        facts = {n: macos_fact(f"hw.optional.arm.{x}") for x, n in _MACOS_FEATURES.items()}
+        features |= {name for name, fact in facts.items() if any(fact)}
+    return binding.get_host_cpu_name(), frozenset(features)
 
 
 def set_option(option: str) -> None:

@@ -56,6 +56,8 @@ assert system.runs_code() and system.processors() == "aarch64"
 del os.sched_getaffinity
 assert threads.available_cores() == 4
 assert cache_bytes() == (128 << 10, 3 << 20, 12 << 20)
+from tcsym.target.llvm import host
+assert {"dotprod", "i8mm", "bf16"} & host()[1] == {"dotprod"}
 assert processor_marks() == "Apple M1\t01020304"
 FACTS.clear()
 cache_bytes.cache_clear()
