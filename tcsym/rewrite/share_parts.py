@@ -3,7 +3,8 @@
 
 `Y(m,n) = X(m,n) * rsqrt(V(n))` would take a root for every row: the loop over `n` runs in vectors
 inside that over `m`, so nothing can be moved out of a loop. Here the roots become a temporary of
-their own. Parts that do not vary along the last dimension are left: they are moved out of loops.
+their own. So do positions that are computed, `X(n,c,int32(y(p)))`, for all channels. Parts that do
+not vary along the last dimension are left: they are moved out of loops.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import (
     Binary,
     Call,
+    Cast,
     Const,
     Expr,
     IndexValue,
@@ -34,6 +36,7 @@ from tcsym.trees import fold
 from tcsym.types import DType
 
 CHEAP = frozenset(("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "round", "trunc"))
+FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
 
 def share_parts(program: Program) -> Program:
@@ -75,7 +78,7 @@ class _Sharing(Struct):
             found = self.variables_of(x, s) if x in dear else None
             if found is not None:
                 used[x] = found
-            return () if found is not None or isinstance(x, Read) else children(x)
+            return () if found is not None else children(x)
 
         def change(x: Expr, before: Expr) -> Expr:
             return self.part(before, used[before], s) if before in used else x
@@ -137,12 +140,12 @@ def is_inside(r: Read, s: Statement, program: Program) -> bool:
 
 
 def dear_parts(e: Expr) -> frozenset[Expr]:
-    """The floating ones in which something is dear."""
+    """The floating ones in which something is dear, and what is an integer by something dear."""
     found: set[Expr] = set()
 
     def value(x: Expr, parts: list[bool]) -> bool:
         dear = any(parts) or is_dear(x)
-        if dear and dtype_of(x) in (DType.FLOAT32, DType.FLOAT64):
+        if (dear and dtype_of(x) in FLOATS) or (is_dear(x) and dtype_of(x).is_integer):
             found.add(x)
         return dear
 
@@ -157,5 +160,7 @@ def is_dear(e: Expr) -> bool:
             return function not in CHEAP
         case Binary("div", _, b, dtype):
             return dtype.is_float and not isinstance(b, Const)
+        case Cast(x, dtype):  # saturates
+            return dtype.is_integer and dtype_of(x).is_float
         case _:
             return False

@@ -14,9 +14,9 @@ from tcsym.index.text import condition_text
 from tcsym.ir.loops import Branch, Loop
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.rewrite.bind import bind_program
 from tcsym.rewrite.pair_operands import pair_operands
-from tcsym.schedule.proved import schedule_program
 from tests.differential.inputs import arguments
 
 # By name: the text, and for each version its pairs: what a step reads, loops that are summed last.

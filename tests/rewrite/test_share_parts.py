@@ -29,6 +29,11 @@ SHARED = {
     "guarded": ("def f(float(M,N) X, float(N) A) -> (Y) {"
                 " Y(m,n) = X(m,n) > 0.0 ? sqrt(A(n)) : X(m,n) }", ["n"]),
     "of the index": ("def f(float(M,N) X) -> (Y) { Y(m,n) = X(m,n) * exp(float(n) * 0.5) }", ["n"]),
+    "position": ("def f(float(M,K) X, float(N) A) -> (Y) {"
+                 " Y(m,n) = X(m,int32(fmin(fabs(A(n)), 0.9))) }", ["n"]),
+    "weight and position": ("def f(float(M,K) X, float(N) A) -> (Y) {"
+                            " Y(m,n) = (A(n) - float(int32(A(n))))"
+                            " * X(m,int32(fmin(fabs(A(n)), 0.9))) }", ["n", "n"]),
     "half": ("def f(half(M,N) X, half(N) A) -> (Y) { Y(m,n) = X(m,n) * exp(A(n)) }", ["n"]),
 }  # fmt: skip
 KEPT = {
