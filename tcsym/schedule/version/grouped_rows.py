@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from tcsym.index.expr import Condition, all_of, ceildiv, ge
+from tcsym.index.expr import Condition, Index, all_of, ceildiv, ge
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel
-from tcsym.schedule.analysis.loops import outermost_loops
+from tcsym.ir.loops import Block, Kernel, Node, Update, block
+from tcsym.ir.traverse import loads, walk
+from tcsym.schedule.analysis.access import accesses
+from tcsym.schedule.analysis.band import band_of
+from tcsym.schedule.analysis.loops import children, find_loop, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.order.distribute import distribute
 from tcsym.schedule.order.group_rows import Found, group_rows, grouping_of
 from tcsym.schedule.order_plans import GroupedRows, RowOrderPlan, RowsInOrder
 from tcsym.schedule.plan import Version, always
@@ -28,12 +32,34 @@ INDEX = 100_000
 
 
 def with_grouped_rows(kernel: Kernel, setting: Setting) -> Kernel:
-    """Every outermost nest that has such a contraction."""
+    """Every outermost nest that has such a contraction, behind what finds its index."""
     for x in outermost_loops(kernel.body):
-        nest = x.variable
+        kernel, nest = _behind_index(kernel, x.variable, setting)
         if grouping_of(kernel, nest) and group_rows(kernel, nest, setting.names):
             kernel = choose(kernel, nest, setting, (_grouped,), _apply)
     return kernel
+
+
+def _behind_index(kernel: Kernel, nest: str, setting: Setting) -> tuple[Kernel, str]:
+    """A nest that computes the index of its rows, too, in two: all indices come first."""
+    body = band_of(find_loop(kernel.body, nest)).body
+    parts = children(body) if isinstance(body, Block) else ()
+    for k in range(len(parts) - 1, 0, -1):
+        written = {a.buffer for x in parts[:k] for a in accesses(x) if a.written}
+        if written & _positions(block(*parts[k:])):
+            groups = block(*parts[:k]), block(*parts[k:])
+            made = distribute(kernel, nest, groups, setting.names)
+            _, last = made.nests
+            found = grouping_of(made.kernel, last) and group_rows(made.kernel, last, setting.names)
+            return (made.kernel, last) if found else (kernel, nest)
+    return kernel, nest
+
+
+def _positions(node: Node) -> set[str]:
+    """Tensors that are read to find a place."""
+    values = (x.value for x, _ in walk(node) if isinstance(x, Update))
+    places = (s for v in values for r in loads(v) for s in r.subscripts if not isinstance(s, Index))
+    return {r.tensor for s in places for r in loads(s)}
 
 
 def _grouped(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[RowOrderPlan]]:
