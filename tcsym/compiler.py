@@ -28,8 +28,8 @@ from tcsym.target.target import Target
 if TYPE_CHECKING:
     from tcsym.ir.loops import Kernel
     from tcsym.polyhedral.tree import Tree
+    from tcsym.proved import Scheduled
     from tcsym.schedule.map_cpu import Mapped
-    from tcsym.schedule.proved import Scheduled
 
 FRONTEND = ("syntax", "program", "ranges")
 STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "plan", "mapped")  # of all targets
@@ -50,7 +50,7 @@ def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
 
 def schedule_tree(program: Program, options: Options) -> Tree:
     """The proved schedule of a program for all sizes, all arguments dense."""
-    from tcsym.schedule.proved import schedule_program
+    from tcsym.proved import schedule_program
 
     dense: Layout = "dense"
     layouts = {t.name: dense for t in (*program.inputs, *program.outputs)}
@@ -84,9 +84,9 @@ class Lowering(Struct):
         return result
 
     def scheduled(self) -> Scheduled:
+        from tcsym.proved import schedule_program
         from tcsym.rewrite.bind import bind_kernel, bind_program
         from tcsym.schedule.analysis.assume import assume
-        from tcsym.schedule.proved import schedule_program
 
         bound = bind_program(self.ordered(), self.bound("before"))
         arguments = [t.name for t in (*bound.inputs, *bound.outputs)]

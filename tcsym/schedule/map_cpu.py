@@ -43,7 +43,6 @@ from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clip_sums import clip_in_sizes, clip_sums
 from tcsym.schedule.split.drop_empty import drop_empty, drop_single, with_points, without_points
 from tcsym.schedule.split.guards import split_guards
-from tcsym.schedule.split.merge_branches import merge_branches
 from tcsym.schedule.split.quotients import split_quotients
 from tcsym.schedule.split.residues import split_residues
 from tcsym.schedule.split.share_conditions import share_conditions
@@ -151,7 +150,6 @@ def _mapped(kernel: Kernel, setting: Setting) -> Mapped:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
         kernel = parallelise(kernel, machine)
-    kernel = apart(kernel, names, merge_branches)
     kernel = unswitch_serial(unmarked(kernel), names)
     kernel = check_rows_once(assume_inside(kernel, names), names)
     kernel = place_allocations(bound_apart(kernel, bound))

@@ -14,7 +14,7 @@ from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
 from tcsym.process.recursion import depth_checked
-from tcsym.schedule.proved import Scheduled
+from tcsym.proved import Scheduled
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 from tcsym.tuning.device_space import device_space

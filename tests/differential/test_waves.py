@@ -14,10 +14,10 @@ from tcsym.index.expr import Condition
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.loops import THREADS
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.order_plans import Waves
-from tcsym.schedule.proved import schedule_program
 from tests.targets import target_of
 
 LAYER = """  for t in T {

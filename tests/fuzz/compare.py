@@ -349,7 +349,7 @@ def _refused(e: TCError) -> tuple[str, str] | None:
 def _as_written() -> Iterator[None]:
     """Within, operands are not taken in pairs, and chains in no other order: infinite factors then
     meet sums, not terms."""
-    plain = patch("tcsym.schedule.proved.pair_operands", lambda program, context=(): program)
+    plain = patch("tcsym.proved.pair_operands", lambda program, context=(): program)
     ordered = patch("tcsym.compiler.Lowering.ordered", lambda stages: stages.program)
     with plain, ordered, patch.dict("os.environ", {"TCSYM_CACHE": "0"}):
         yield

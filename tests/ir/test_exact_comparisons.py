@@ -12,7 +12,7 @@ from tcsym.ir.loops import Kernel, Value
 from tcsym.ir.traverse import map_node, map_value
 from tcsym.ir.verify import InternalError, verify_exact
 from tcsym.options import Options
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 from tcsym.schedule.storage.place_allocations import place_allocations
 from tcsym.types import DType
 

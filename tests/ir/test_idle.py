@@ -19,8 +19,8 @@ from tcsym.ir.launched import chosen
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.text import kernel_text
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.execute import Machine
 from tests.polyhedral.programs import SOURCES, program
 from tests.schedule.targets import AVX2

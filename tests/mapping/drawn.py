@@ -16,8 +16,8 @@ from tcsym.mapping.plan import Refused, Version
 from tcsym.mapping.text import parse
 from tcsym.mapping.trees import unmarked
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
 from tcsym.target.machine import Machine
 

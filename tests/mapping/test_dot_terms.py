@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tcsym.frontend.program import Cast, Expr, Unary
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT
-from tcsym.mapping.dot_terms import Owed, dot_term
+from tcsym.ir.loops import Update
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT, SIGNED
+from tcsym.mapping.dot_terms import DotTerm, Owed, dot_terms
 from tcsym.types import DType
 from tests.schedule.naive import con, op, rd, up, v
 
@@ -15,6 +16,10 @@ i, j, k = v("i j k")
 ALL = frozenset((BFLOAT, SHORT, BYTES))
 INT8, UINT8, INT16, INT32 = DType.INT8, DType.UINT8, DType.INT16, DType.INT32
 X8, Y8, Z16 = (rd(n, i, k, dtype=t) for n, t in (("X", INT8), ("Y", UINT8), ("Z", INT16)))
+
+
+def best(x: Update, have: frozenset[str] = ALL) -> DotTerm | None:
+    return next(iter(dot_terms(x, "i", frozenset("k"), have)), None)
 
 
 def wide(x: Expr) -> Expr:
@@ -49,7 +54,7 @@ def test_integers_are_packed_by_the_values_they_can_have(
     left: Expr, right: Expr, function: str | None
 ) -> None:
     update = up("C", (i, j), "add", op("mul", left, right, INT32))
-    found = dot_term(update, "i", frozenset("k"), ALL)
+    found = best(update)
     assert (found and found.function) == function
 
 
@@ -57,7 +62,7 @@ def test_what_two_signed_bytes_owe_is_paid_by_the_side_of_the_columns() -> None:
     a, b = rd("A", i, k, dtype=INT8), rd("B", k, j, dtype=INT8)
     for left, right in ((a, b), (b, a)):
         term = op("mul", wide(left), wide(right), INT32)
-        found = dot_term(up("C", (i, j), "add", term), "i", frozenset("k"), ALL)
+        found = best(up("C", (i, j), "add", term))
         assert found is not None and found.owed == (Owed(con(-128, INT32), b),)
 
 
@@ -66,10 +71,26 @@ def test_what_zero_points_owe() -> None:
     a, b = rd("A", i, k, dtype=INT8), rd("B", k, j, dtype=INT8)
     p, q = rd("p", i, dtype=INT32), rd("q", j, dtype=INT32)
     term = op("mul", minus(wide(a), p), minus(wide(b), q), INT32)
-    found = dot_term(up("C", (i, j), "add", term), "i", frozenset("k"), ALL)
+    found = best(up("C", (i, j), "add", term))
     assert found is not None
     higher = op("add", p, con(128, INT32), INT32)
     columns, rows, points = found.owed
     assert columns == Owed(Unary("neg", higher, INT32), b)
     assert rows == Owed(Unary("neg", q, INT32), found.left)
     assert points == Owed(op("mul", higher, q, INT32), None)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "both", "signed"),
+    [(INT8, INT8, (SIGNED, 0), 0), (UINT8, INT8, (BYTES, 0), 1), (UINT8, UINT8, (BYTES, 1), 3)],
+)
+def test_instructions_of_other_signs(
+    left: DType, right: DType, both: tuple[str, int], signed: int
+) -> None:
+    """The one that owes least comes first; with one for signed bytes alone, others are shifted."""
+    term = op("mul", wide(rd("A", i, k, dtype=left)), wide(rd("B", k, j, dtype=right)), INT32)
+    update = up("C", (i, j), "add", term)
+    found = best(update, ALL | {SIGNED})
+    assert found is not None and (found.function, len(found.owed)) == both
+    only = best(update, frozenset((SIGNED,)))
+    assert only is not None and (only.function, len(only.owed)) == (SIGNED, signed)

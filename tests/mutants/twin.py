@@ -22,8 +22,8 @@ from tcsym.index.values import evaluate
 from tcsym.ir.verify import verify
 from tcsym.kernel.definition import define
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
 from tests.fuzz.device_tiles import small_tiles
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Program
 from tcsym.options import Fusion, Options
-from tcsym.schedule.proved import Scheduled, schedule_program
+from tcsym.proved import Scheduled, schedule_program
 
 SOURCES = {
     "matmul_bias_relu": """

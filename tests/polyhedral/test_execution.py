@@ -19,7 +19,7 @@ from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
 from tcsym.index.values import evaluate
 from tcsym.options import Options
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 from tests.polyhedral.execute import execute
 from tests.polyhedral.programs import SOURCES
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.polyhedral.tree import leaves
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 
 
 def nests(source: str) -> list[list[str]]:

@@ -20,8 +20,8 @@ from tcsym.polyhedral.dependence import scop_dependences
 from tcsym.polyhedral.isl_schedule import constraints
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import program_to_scop
+from tcsym.proved import schedule_program
 from tcsym.rewrite.bind import bind_program
-from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.programs import SOURCES, program
 
 SCHEDULERS: tuple[Scheduler, ...] = get_args(Scheduler)

@@ -8,7 +8,7 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.polyhedral.tree import tree_loops
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 
 HEAD = "def f(float(T,B,H) X, float(H,H) U, float(H,H) R) -> (float(T,B,H) Z) {\n"
 FIRST = """  S(0,b,h) = 0.0 where b in 0:B, h in 0:H

@@ -15,8 +15,8 @@ from tcsym.polyhedral.prove import Proof, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, sequence
+from tcsym.proved import schedule_program
 from tcsym.rewrite.normalise import normalise
-from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.programs import SOURCES, program
 
 

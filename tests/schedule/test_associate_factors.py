@@ -10,8 +10,8 @@ from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, 
 from tcsym.ir.loops import Kernel, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.order.associate_factors import associate_factors
-from tcsym.schedule.proved import schedule_program
 from tcsym.types import DType
 
 SIGNS = {"mul": "*", "div": "/"}

@@ -10,7 +10,7 @@ from tcsym.frontend.program import Cast, Expr, Select
 from tcsym.ir.loops import Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.types import DType
 

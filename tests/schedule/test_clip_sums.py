@@ -13,7 +13,7 @@ from tcsym.index.expr import maximum, minimum, var
 from tcsym.ir.loops import Kernel, Loop, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.schedule.proved import schedule_program
+from tcsym.proved import schedule_program
 from tcsym.schedule.split.clip_sums import clip_in_sizes
 
 TEXT = """def f(float(T,M) a, float(T,N) b) -> (float(M,N) O) {{

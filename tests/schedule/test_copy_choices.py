@@ -16,9 +16,9 @@ from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Kernel, Update
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.map_cpu import nests
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.stage.copy_choices import copy_choices
 from tests.guarded import guarded
 

@@ -14,6 +14,7 @@ from tcsym.index.values import evaluate, holds
 from tcsym.ir.loops import Branch
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.device import propose, staged
@@ -21,7 +22,6 @@ from tcsym.schedule.device.cost import tile_cost, wavefronts
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import GridCost, SharedTiles, WarpTiles
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import KINDS, machine_of
 from tcsym.target.names import resolve_target
 from tcsym.types import DType

@@ -8,9 +8,9 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tests.schedule.naive import par, st, v
 from tests.schedule.targets import AVX2
 

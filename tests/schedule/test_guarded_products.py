@@ -11,10 +11,10 @@ from tcsym.index.expr import eq, var
 from tcsym.ir.loops import Branch, Kernel, Node, Update
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.plan import Staged
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.guarded_products import guard_factors
 from tests.schedule.targets import AVX2
 

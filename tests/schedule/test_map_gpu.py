@@ -17,6 +17,7 @@ from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.races import races
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule import map_gpu as module
 from tcsym.schedule.chosen import Choice
@@ -36,7 +37,6 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.storage import contract_storage
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine

@@ -17,8 +17,8 @@ from tcsym.ir.loops import Loop
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.machine import Machine
 from tests.polyhedral.execute import execute
 from tests.polyhedral.programs import SOURCES, program

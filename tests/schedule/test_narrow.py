@@ -18,13 +18,13 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.traverse import grids
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.device import narrow
 from tcsym.schedule.device.narrow import narrowed
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.sizes.context import Interval
 from tcsym.target.cuda import twin_target
 

@@ -12,9 +12,9 @@ from tcsym.ir.bounds import least
 from tcsym.ir.loops import Kernel, Update, block
 from tcsym.ir.traverse import subvalues
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.plan_text import choices_lines
-from tcsym.schedule.proved import schedule_program
 from tests.schedule.naive import par
 from tests.schedule.targets import AVX2
 

@@ -10,8 +10,8 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tests.schedule.compare import assert_same
 from tests.schedule.targets import AVX2, AVX512
 

@@ -15,9 +15,9 @@ from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.loops import is_leaf
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.choices import split_choices
 
 BORDER = "def f(float(H,W) X) -> (float(H,W+3) O) "

@@ -16,8 +16,8 @@ from tcsym.index.values import map_atoms
 from tcsym.ir.loops import Branch, Kernel, Loop
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.quotients import split_quotients
 
 ROLL = "def f(float(N,M) X) -> (float(N,M) Y) { Y(n,m) = X(n,(m+3)%M) }"

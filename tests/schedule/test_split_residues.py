@@ -12,8 +12,8 @@ from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import Block, Kernel, Loop, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.split.residues import split_residues
 
 TEXT = """def f(float(W) I, float(K) F) -> (float(3*W) O) {{

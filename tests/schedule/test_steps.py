@@ -13,9 +13,9 @@ import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate
 from tcsym.ir.races import races
+from tcsym.proved import schedule_program
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
 
 pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")

@@ -10,8 +10,8 @@ from tcsym.frontend.program import Select
 from tcsym.ir.loops import Kernel, Store
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tests.schedule.compare import assert_same
 from tests.schedule.targets import TARGETS, some_sizes
 

@@ -12,9 +12,9 @@ from tcsym.index.values import evaluate
 from tcsym.ir.loops import Kernel, Loop, Store, Update
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.map_cpu import Mapped, map_cpu
-from tcsym.schedule.proved import schedule_program
 from tests.schedule.targets import AVX2
 
 PADDED = """def f(float(N,C,H,W) I, float({shape}) F) -> (O) {{

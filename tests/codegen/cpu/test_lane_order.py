@@ -13,8 +13,8 @@ import tcsym
 from tcsym.codegen.cpu.lane_order import LaneOrder, lane_order, restored, shuffled
 from tcsym.compiler import analyse
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.names import resolve_target
 from tests.guarded import guarded
 

@@ -15,8 +15,8 @@ from tcsym.frontend.program import Binary, Read
 from tcsym.index.expr import Index, floordiv, index, var
 from tcsym.ir.loops import Block, Buffer, Kernel, Loop, Store
 from tcsym.options import Options
+from tcsym.proved import schedule_program
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.proved import schedule_program
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.schedule import naive
