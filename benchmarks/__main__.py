@@ -7,6 +7,7 @@
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
 `against COMMIT`: another commit beside these files, one thread;
 `chart`: the chart and the table of docs/performance.md, from a record;
+`forms`: texts as they are thought beside texts that help the compiler;
 `network`: a network with planned memory beside torch;
 `train`: backward passes beside torch autograd and JAX, the rest as in the suite; with
 `--part layers`, forward and backward passes of the gallery's layers.
@@ -222,6 +223,7 @@ def main() -> None:
         "noisy",
         "reuse",
         "against",
+        "forms",
         "network",
         "chart",
     )

@@ -51,7 +51,7 @@ PART_BYTES = 32
 NEAR = 4  # elements between lanes that are loaded in rows
 SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a maximum, may come
 DIVISION_CYCLES = 6.0
-MASKED_BITS = 32  # of the shortest elements that have masks without mask registers
+MASKED_BITS = 32  # of the shortest elements that have gathers, and masks without mask registers
 MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
 _OTHER_CYCLES = 125.0  # of a function that is not named here
 _CYCLES = {
@@ -259,6 +259,8 @@ class _Statement(Struct, frozen=True):
         found, used = _together(parts)
         if isinstance(v, IndexValue):
             used |= v.index.variables()
+        elif isinstance(v, Binary) and v.op == "mod":
+            used = _moving_remainder(v, used)
         elif isinstance(v, Read):
             used |= _variables(v.subscripts)
         run = packed_run(v)
@@ -294,7 +296,7 @@ class _Statement(Struct, frozen=True):
             return counts()
         n = self._parts(DType.INT32 if isinstance(v, IndexValue) else value_dtype(v), used)
         match v:
-            case Binary("div" | "mod"):
+            case Binary("div" | "mod", _, divisor) if not _is_power_of_two(divisor):
                 return counts(func=DIVISION_CYCLES * n)
             case Binary("min" | "max") if v.dtype.is_float:
                 return counts(other=3 * n)  # NaN wins
@@ -327,7 +329,7 @@ class _Statement(Struct, frozen=True):
         if vector is None:
             return counts(store=copies) if stores else counts(splat=copies * shared)
         lane = vector.variable
-        subscripts = [_once_in_lanes(s, lane, vector.count) for s in subscripts]
+        subscripts = [_quotient_in_lanes(s, lane, vector.count) for s in subscripts]
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = NEAR + 1 if is_found else 1 if whole else _distance(buffer, subscripts, lane)
         if apart == elements:
@@ -343,7 +345,9 @@ class _Statement(Struct, frozen=True):
         if apart <= NEAR and not stores and elements == 1:
             return counts(near=apart * shared * self._parts(buffer.dtype, used))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
-        return counts(scatter=lanes) if stores else counts(gather=lanes)
+        if stores:
+            return counts(scatter=lanes)
+        return counts(gather=lanes if buffer.dtype.bits >= MASKED_BITS else 2 * lanes)
 
     def _is_masked(self, v: Value) -> bool:
         """Whether lanes of memory are left out in what it reads."""
@@ -419,16 +423,35 @@ def _variables(subscripts: Iterable[object]) -> Variables:
     return Variables().union(*(s.variables() for s in subscripts if isinstance(s, Index)))
 
 
-def _once_in_lanes(s: Index, lane: str, count: int) -> Index:
-    """Without the lane in quotients that are the same in all of them: of (k + 8*t)/64 in eight."""
+def _moving_remainder(v: Binary, used: Variables) -> Variables:
+    """Of a place by a power of two: what moves by multiples of it leaves the remainder."""
+    if not isinstance(v.left, IndexValue) or not _is_power_of_two(v.right):
+        return used
+    assert isinstance(v.right, Const)
+    n, place = int(v.right.value), v.left.index
+    simple = {x for a, c in place.terms if c % n == 0 for x in of_atom(a).variables()}
+    others = {x for a, c in place.terms if c % n for x in of_atom(a).variables()}
+    return used - (simple - others)
+
+
+def _is_power_of_two(v: Value) -> bool:
+    n = int(v.value) if isinstance(v, Const) and not v.dtype.is_float else 0
+    return n > 0 and n & (n - 1) == 0
+
+
+def _quotient_in_lanes(s: Index, lane: str, count: int) -> Index:
+    """Without the lane in quotients that are the same in all of them, of (k + 8*t)/64 in eight; a
+    place for each lane where several have one, of (k + 8*t)/2: what lies side by side is spread."""
 
     def one(a: Atom) -> Index | None:
         if not isinstance(a, FloorDiv) or lane not in of_atom(a).variables():
             return None
-        size, rest = a.divisor.as_int(), a.dividend - var(lane)
-        even = rest.constant % count == 0 and all(c % count == 0 for _, c in rest.terms)
-        same = size is not None and size % count == 0 and even and lane not in rest.variables()
-        return floordiv(rest, a.divisor) if same else None
+        size, rest = a.divisor.as_int() or 0, a.dividend - var(lane)
+        unit = count if size % count == 0 else size
+        even = rest.constant % unit == 0 and all(c % unit == 0 for _, c in rest.terms)
+        if not size or lane in rest.variables() or not even or max(size, count) % unit:
+            return None
+        return floordiv(rest, a.divisor) + (ZERO if unit == count else var(lane))
 
     return map_atoms(s, one)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from tcsym.index.values import substitute
 from tcsym.mapping.contraction import contraction
 from tcsym.mapping.contractions import Contractions
+from tcsym.mapping.first import made_first
 from tcsym.mapping.fused import fused, is_fused
 from tcsym.mapping.nest import Nest
 from tcsym.mapping.plan import Refused, Version, with_sizes
@@ -44,7 +45,19 @@ def _offered(nest: Nest, machine: Machine, is_for_all: bool) -> Iterator[Proposa
             raise
 
 
-def _proposals(nest: Nest, machine: Machine) -> Iterable[Proposal]:
+def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
+    """For the nest as it is, and for what is left of it behind operands that are made first."""
+    yield from _of_family(nest, machine)
+    found = None if nest.is_found else contraction(nest)
+    is_plain = is_scan(nest) or nest.is_found or (found is None and is_fused(nest))
+    first = None if is_plain else made_first(nest, found, machine)
+    if first is not None:
+        text, left = first
+        for name, when, x in _of_family(left, machine):
+            yield f"{name}, operands first", when, f"{text}\n{x}"
+
+
+def _of_family(nest: Nest, machine: Machine) -> Iterable[Proposal]:
     if is_scan(nest):
         return scans(nest, lanes(nest, machine))
     found = None if nest.is_found else contraction(nest)

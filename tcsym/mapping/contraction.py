@@ -12,7 +12,7 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop, Update
+from tcsym.ir.loops import Loop, Update, Value
 from tcsym.ir.traverse import loads
 from tcsym.mapping.nest import Access, Nest, Statement, places, runs_on
 from tcsym.mapping.stage import largest_part
@@ -30,15 +30,34 @@ class Sum(Struct, frozen=True):
     tall: tuple[Access, ...]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(x.variable for x in self.loops)
+
+    @property
     def terms(self) -> Index:
         return product_of(map(extent, self.loops))
 
     def is_computed(self, a: Access) -> bool:
         """What is read is a part of a larger value, which moves as it does."""
+        return not isinstance(self.part(a), Read)
+
+    def part(self, a: Access) -> Value:
         inside = {x.variable for x in self.loops}
         bands = variables_of(s for r in loads(self.update.value) for s in places(r))
-        part = largest_part(self.update.value, a.buffer, inside | bands)
-        return not isinstance(part, Read)
+        return largest_part(self.update.value, a.buffer, inside | bands)
+
+    def apart(self, side: tuple[Access, ...]) -> list[Access]:
+        """Without operands that are in the part of another one."""
+        parts = {a: self.part(a) for a in side}
+
+        def is_inside(a: Access, k: int) -> bool:
+            return any(
+                a.buffer in {r.tensor for r in loads(part)} and (part != parts[a] or n < k)
+                for n, (b, part) in enumerate(parts.items())
+                if b != a
+            )
+
+        return [a for k, a in enumerate(side) if not is_inside(a, k)]
 
 
 class Contraction(Struct, frozen=True):

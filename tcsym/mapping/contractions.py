@@ -41,17 +41,14 @@ class Contractions(Struct, frozen=True):
     def check(self) -> None:
         for x in self.c.sums:
             for a in (*x.wide, *x.tall):
-                self._require_even(a, (*self.nest.names, *(y.variable for y in x.loops)))
+                for v in (*self.nest.names, *x.names):
+                    if self.nest.stride(a, v) is None:
+                        raise Refused(f"{a.buffer} does not move evenly with {v}")
 
     @property
     def has_neighbours(self) -> bool:
         """Columns read several elements of one operand, as in windows."""
         return any(len({a.buffer for a in x.wide}) < len(x.wide) for x in self.c.sums)
-
-    def _require_even(self, a: Access, loops: tuple[str, ...]) -> None:
-        for v in loops:
-            if self.nest.moves(a, v) and self.nest.stride(a, v) is None:
-                raise Refused(f"{a.buffer} does not move evenly with {v}")
 
     def _vectors(self) -> Iterator[Proposal]:
         """Each column is a sum by itself: of a matrix and a vector."""
@@ -177,7 +174,7 @@ class Contractions(Struct, frozen=True):
         are one: a copy finds its operand by division once. once: of all columns."""
         joined, tall = self.c.joined, self.c.rows
         wide, tiles = joined[0], self._fitting(vectors * self.lanes)
-        operands = [(a, x) for x in self.c.sums for a in x.wide]
+        operands = [(a, x) for x in self.c.sums for a in x.apart(x.wide)]
         parts = vectors_text(vectors, self.lanes)
         outer = [v for v in self.nest.names if v not in (*joined, tall)]
         moved = [v for v in outer if any(self.nest.moves(a, v) for a, _ in operands)]
@@ -220,7 +217,7 @@ class Contractions(Struct, frozen=True):
         """Operands of rows that are computed, once for all columns."""
         (rows,) = self.rows
         for x in self.c.sums:
-            for a in x.tall:
+            for a in x.apart(x.tall):
                 if self._is_made(x, a):
                     sums, own = self._sums(x, a), f"{rows}.reg"
                     inside = f"{sums} {own}" if self._steps(a, rows) else f"{own} {sums}"

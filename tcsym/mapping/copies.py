@@ -38,7 +38,7 @@ from tcsym.ir.packed import elements_of
 from tcsym.ir.traverse import map_value, same, substitute_node
 from tcsym.mapping.nest import stride
 from tcsym.mapping.plan import Refused, Stage
-from tcsym.mapping.rows_apart import divided_by, rows_apart
+from tcsym.mapping.rows_apart import rows_apart, rows_of
 from tcsym.mapping.tree import Mapping_
 
 Places = tuple[Index, ...]
@@ -140,11 +140,13 @@ class Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        fits = stride(b, self.source, x.variable) == index(elements_of(self.value))
+        step = stride(b, self.source, x.variable)
+        fits = step is None or step == index(elements_of(self.value))
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:
-        blocks, lane, n = f"{x.variable}.block", f"{x.variable}.lane", self.lanes
+        blocks, lane = f"{x.variable}.block", f"{self.d.operand}.{x.variable}.lane"
+        n = self.lanes
         at = x.lower + var(blocks) * n + var(lane)
         left = extent(x) - var(blocks) * n
         body = substitute_node(store, {x.variable: at})
@@ -223,7 +225,7 @@ def _counted(x: Loop) -> Loop:
 
 def _are_together(source: Places, lane: Loop) -> Condition:
     """All lanes are in one row of loops that are merged (`Merge`)."""
-    found = dict.fromkeys(a for s in source for a in divided_by(s, lane.variable))
+    found = dict.fromkeys(a for s in source for a in rows_of(s, lane))
     rows = ((a.divisor, mod(a.dividend - var(lane.variable), a.divisor)) for a in found)
     return all_of(dict.fromkeys(ge(n, first + lane.upper) for n, first in rows))
 

@@ -38,7 +38,8 @@ class Overlap(Struct, frozen=True):
 
         def value(v: Value) -> Value:
             if isinstance(v, Read):
-                return v if self._is_own(v.tensor) else moved(v, shift)
+                of_all = variables_of(v.subscripts) & self._tiles
+                return v if self._is_own(v.tensor) and not of_all else moved(v, shift)
             return substitute_value(v, shift) if isinstance(v, IndexValue | Holds) else v
 
         def statement(s: Node) -> Node:
@@ -75,5 +76,5 @@ class Overlap(Struct, frozen=True):
         for v in sorted(variables_of(n for _, n in self.masks) - self.m.sizes - self._tiles):
             raise Refused(f"tiles that overlap are of one size, and {v} moves it")
         for b, at, *_ in accessed(node):
-            if self._is_own(b) and variables_of(at) & self._tiles:
+            if b in written and self._is_own(b) and variables_of(at) & self._tiles:
                 raise Refused(f"{b} has a place for each tile, which overlap")

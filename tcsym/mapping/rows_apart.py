@@ -105,12 +105,18 @@ class RowsApart(Struct, frozen=True):
 
 def rows_apart(source: Places, lane: Loop) -> RowsApart | None:
     """None if lanes are not found by one division, of which others are of whole rows."""
-    found = [a for s in source for a in divided_by(s, lane.variable)]
+    found = [a for s in source for a in rows_of(s, lane)]
     dividends, divisors = {a.dividend for a in found}, {a.divisor for a in found}
     rows = [n for n in divisors if all(m == n or floordiv(m, n) * n == m for m in divisors)]
     if len(dividends) != 1 or len(rows) != 1:
         return None
     return RowsApart(source, lane, dividends.pop() - var(lane.variable), rows[0])
+
+
+def rows_of(place: Index, lane: Loop) -> list[FloorDiv | Mod]:
+    """What divides that has rows of a vector at least."""
+    found = ((a, a.divisor.as_int()) for a in divided_by(place, lane.variable))
+    return [a for a, n in found if n is None or n >= (lane.upper.as_int() or 0)]
 
 
 def divided_by(place: Index, variable: str) -> tuple[FloorDiv | Mod, ...]:

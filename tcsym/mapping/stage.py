@@ -100,7 +100,7 @@ def stage(m: Mapping_, d: Stage) -> Mapping_:
         m = replace(m, counted=m.counted | {copy.name})
     moved, ends = _named(m, d.operand, copy.out() if written else copy.filled())
     body = block(body, moved) if written else block(moved, body)
-    if all(x.kind == "serial" for x in dims):
+    if d.at is not None and all(x.kind == "serial" for x in dims):
         body, m = as_row(body, m, copy.name)
     elif d.as_ != "turned" and (terms := _terms(dims)):
         body, m = as_row(body, m, copy.name, terms)

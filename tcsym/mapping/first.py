@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operands that are made once in front of a nest, before it is planned: the nest that is left.
+
+What rows compute by functions, which every column would compute again; what does not move evenly
+with a loop; and operands of few loops that lie across lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Call
+from tcsym.index.expr import ONE
+from tcsym.ir.traverse import subvalues
+from tcsym.mapping.contraction import Contraction
+from tcsym.mapping.nest import Access, Nest, analyse
+from tcsym.mapping.plan import Refused, Stage, plan_text
+from tcsym.mapping.stage import stage
+from tcsym.mapping.tree import Mapping_, found
+from tcsym.target.machine import Machine
+
+
+def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> tuple[str, Nest] | None:
+    """Directives, and the nest behind them; None if there is nothing to be made."""
+    is_product = c is not None and c.rows is not None and not c.is_window
+    made = tuple(dict.fromkeys(_factors(nest, c) if c and is_product else _across(nest)))
+    try:
+        for d in made:
+            start = Mapping_(nest.top, nest.buffers, nest.sizes, machine, uncertain=nest.uncertain)
+            m = stage(start, d)
+            left = analyse(found(m.node, nest.top.variable), m.buffers, nest.sizes, nest.around)
+            nest = replace(left, shared=nest.shared, constants=nest.constants)
+    except Refused:
+        return None
+    return (plan_text(made), nest) if made else None
+
+
+def _factors(nest: Nest, c: Contraction) -> Iterator[Stage]:
+    for x in c.sums:
+        loops = (*nest.names, *x.names)
+        for a in x.apart((*x.tall, *x.wide)):
+            calls = a in x.tall and any(isinstance(v, Call) for v in subvalues(x.part(a)))
+            if calls or any(nest.stride(a, v) is None for v in loops):
+                yield Stage(a.buffer, None, _as_it_lies(a, loops))
+
+
+def _across(nest: Nest) -> Iterator[Stage]:
+    """Of sums: what lanes of results would gather again in each iteration of another loop."""
+    written = {s.accesses[0].buffer for s in nest.statements}
+    columns = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
+    for s in nest.statements if nest.inner and len(columns) == 1 else ():
+        for a in s.accesses[1:]:
+            moved = _as_it_lies(a, tuple(x.variable for x in s.around))
+            is_far = columns[0] in moved and nest.stride(a, columns[0]) != ONE
+            if is_far and not {*nest.names} <= {*moved} and a.buffer not in written:
+                yield Stage(a.buffer, None, (*(v for v in moved if v != columns[0]), columns[0]))
+
+
+def _as_it_lies(a: Access, loops: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(v for s in a.subscripts for v in loops if v in s.variables()))
