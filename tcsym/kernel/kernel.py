@@ -16,7 +16,7 @@ from tcsym.kernel import in_torch, ready
 from tcsym.kernel.differentiable import Differentiable
 from tcsym.kernel.registry import Through, documented, register
 from tcsym.process.forks import Inside, inside
-from tcsym.process.outside_graphs import outside_graphs
+from tcsym.process.outside_graphs import graph_name, outside_graphs
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -78,6 +78,7 @@ class Kernel(Differentiable):
         self._lock = RLock()
         self._through: Through | None = None
         self._stats: Stats | None = None
+        self._graph_name = graph_name(self)
         self._derivatives: dict[tuple[Any, ...], Kernel] = {}
         self._recorded: Mapping[tuple[bool | None, ...], Function] = {}
         self._inner: Function = self._checked_call if kept is None else self._first_call

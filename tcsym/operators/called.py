@@ -17,6 +17,7 @@ class Called(Protocol):
     """A kernel, which is made above."""
 
     name: str
+    _graph_name: str
     # what records calls of tensors alone, by which of them need a gradient
     _recorded: Mapping[tuple[bool | None, ...], Callable[..., Any]]
 

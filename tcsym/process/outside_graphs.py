@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that users call -> the same, which torch.compile leaves out of its graphs.
+"""Functions that users call -> the same, which torch.compile leaves out of its graphs; and names of
+objects that it is to take for constants.
 
 torch.compile reads the Python code that runs under it, and compiles every function it comes to. In
 ours it finds nothing for a graph. So a graph ends before such a call, the call runs as it does
@@ -11,7 +12,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from itertools import count
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 REASON = (
     "tcsym runs this outside of graphs; call the kernel itself, with its inputs and sizes only, "
@@ -20,6 +23,24 @@ REASON = (
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+_numbers = count()
+_named: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+
+def graph_name(x: object) -> str:
+    """A new text that stands for `x` in graphs, each of which has a guard that compares it.
+
+    torch 2.10, for one, takes no objects for constants but those of Python's own types.
+    """
+    name = str(next(_numbers))
+    _named[name] = x
+    return name
+
+
+def named_in_graphs(name: str) -> Any:
+    """What the text stands for."""
+    return _named[name]
 
 
 def outside_graphs(run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

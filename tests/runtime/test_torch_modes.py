@@ -236,6 +236,14 @@ def test_compiled_modules_call_kernels(kernel: tc.Kernel) -> None:
     assert run(torch.ones(9)).tolist() == [4] * 9
 
 
+def test_a_graph_is_of_one_kernel(kernel: tc.Kernel) -> None:
+    model, x = Model(kernel), torch.arange(6.0)
+    run = compiled(model, fullgraph=True)
+    assert torch.equal(run(x), 3 * x + 1)
+    model.kernel = tc.define(SOURCE.replace("A(i) + B(i)", "A(i) - B(i)")).add
+    assert torch.equal(run(x), x + 1)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -16,6 +16,7 @@ import torch
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import keeping_operator, operator_of
 from tcsym.operators.torch.scalars import as_tensor, fits, is_number
+from tcsym.process.outside_graphs import named_in_graphs
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.torch_internals import has_dual_level, transforms
 
@@ -42,7 +43,7 @@ def graph_call(
     """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
     if _is_differentiated():
         return kernel._outside_call(*args, **kwargs, **options)
-    names, updated, free, types, fixed = _given(kernel)
+    names, updated, free, types, fixed = _given(kernel._graph_name)
     given = [*zip(names, args), *[(n, kwargs[n]) for n in names[len(args) :] if n in kwargs]]
     said = {**dict(fixed), **(options.get("sizes") or {})}
     sizes = {**said, **{n: x for n, x in given if n in free}}
@@ -55,7 +56,7 @@ def graph_call(
         return kernel._outside_call(*args, **kwargs, **options)
     tensors = [_tensor(x, t) for x, t in zip(inputs, types)]
     needs = tuple([x.requires_grad for x in tensors])
-    name, n_results, n_own = _operator(kernel, needs if torch.is_grad_enabled() else ())
+    name, n_results, n_own = _operator(kernel._graph_name, needs if torch.is_grad_enabled() else ())
     result = getattr(torch.ops.tcsym, name).default(*tensors, *[sizes[n] for n in free])
     if n_results > n_own:
         result = result[0] if n_own == 1 else result[:n_own]
@@ -86,7 +87,8 @@ def _is_differentiated() -> bool:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _given(kernel: Called) -> Given:
+def _given(graph_name: str) -> Given:
+    kernel: Called = named_in_graphs(graph_name)
     plan = kernel._plan
     free = [plan.sizes[slot] for slot in plan.free_slots]
     fixed = [(n, plan.initial[plan.sizes.index(n)]) for n in free]
@@ -100,8 +102,9 @@ def _given(kernel: Called) -> Given:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _operator(kernel: Called, needs: tuple[bool, ...]) -> tuple[str, int, int]:
+def _operator(graph_name: str, needs: tuple[bool, ...]) -> tuple[str, int, int]:
     """Its name, now that it is registered, how many results it has, and the kernel of them."""
+    kernel: Called = named_in_graphs(graph_name)
     outputs = kernel._plan.output_names
     if any(needs) and not kernel.program.inouts:
         name, n_results = keeping_operator(kernel, needs)
