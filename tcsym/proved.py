@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-gather form, hoist sums, pair operands -> normalise -> share parts -> scop -> dependences -> fuse ->
-prove -> lower. A strategy whose tree is not proved, or not within the operations that it may take,
-gives way to the next simpler one; the last is the order of the text, which needs no proof.
+gather form, hoist sums, pair operands -> normalise -> separate terms, share parts -> scop ->
+dependences -> fuse -> prove -> lower. A strategy whose tree is not proved, or not within the
+operations that it may take, gives way to the next simpler one; the last is the order of the text,
+which needs no proof.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tcsym.rewrite.hoist_sums import hoist_sums
 from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
+from tcsym.rewrite.separate_terms import separate_terms
 from tcsym.rewrite.share_maps import share_maps
 from tcsym.rewrite.share_parts import share_parts
 from tcsym.rewrite.share_sums import share_sums
@@ -86,7 +88,8 @@ def schedule_program(
     with log.step("normalise"):
         program = share_maps(share_sums(hoist_sums(gather_form(check_ranges(program)))))
         program = pair_operands(separate_sums(program), context)
-        program = share_terms(share_parts(_normalised(program, presburger, effort)))
+        program = separate_terms(_normalised(program, presburger, effort))
+        program = share_terms(share_parts(program))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))
     relations = Relations(scop, presburger, effort)
