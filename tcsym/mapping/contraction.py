@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, Index
+from tcsym.index.expr import ONE, ZERO, Index
 from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update, Value
@@ -61,9 +61,8 @@ class Sum(Struct, frozen=True):
 
 
 class Contraction(Struct, frozen=True):
-    """columns: the loop of the band along which results lie; rows: another one, None for sums of
-    vectors. joined: columns and loops right around them that go on as they do, outermost first.
-    """
+    """columns: the loop of the band along which results lie nearest; rows: another, or None.
+    joined: columns and loops right around them that go on as they do, outermost first."""
 
     columns: str
     rows: str | None
@@ -92,10 +91,11 @@ def contraction(nest: Nest, wanted: str | None = None) -> Contraction | None:
     updates = [s for s in nest.statements if isinstance(s.node, Update)]
     if not updates or _other_loops(nest, updates):
         return None
-    along = [v for v in nest.names if nest.stride(nest.result, v) == ONE]
-    if len(along) != 1:
+    steps = {v: nest.stride(nest.result, v) or ZERO for v in nest.names}
+    known = sorted((x.constant, v) for v, x in steps.items() if x.is_constant and x.constant > 0)
+    if not known or known[0][0] in [x for x, _ in known[1:]]:
         return None
-    columns, sums = along[0], tuple(_sums(nest, updates, along[0]))
+    columns, sums = known[0][1], tuple(_sums(nest, updates, known[0][1]))
     if len(sums) != len(updates):
         return None
     rows = [v for v in nest.names if all(_is_row(nest, v, x) for x in sums)]

@@ -109,6 +109,24 @@ def test_functions_of_factors_are_called_in_front_of_the_nest() -> None:
     assert any(x.startswith("A.copy") for x in called)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_that_lie_apart_are_those_of_a_contraction(target: str) -> None:
+    """Products of complex numbers, of which each part is every other element."""
+    text = """def f(float(M,K,2) A, float(K,N,2) B) -> (float(M,N,2) C) {
+      C(i,j,c) +=! c == 0 ? A(i,k,0)*B(k,j,0) - A(i,k,1)*B(k,j,1)
+                          : A(i,k,0)*B(k,j,1) + A(i,k,1)*B(k,j,0) }"""
+    kernel = tcsym.define(text, target=target).f
+    if target == "cpu:avx2":
+        assert "stage B at j.panel" in str(kernel.explain("plan"))
+    r = np.random.default_rng(0)
+    for m, k, n in M_K_N:
+        shapes = (m, k, 2), (k, n, 2)
+        a, b = (r.standard_normal(s).astype(np.float32) for s in shapes)
+        x, y = (v[..., 0] + 1j * v[..., 1] for v in (a, b))
+        got = kernel(a, b)
+        np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], x @ y, rtol=1e-4, atol=1e-4)
+
+
 def test_rows_are_grouped_behind_what_finds_their_index() -> None:
     plan = tcsym.define(EXPERTS, target="cpu:avx2").f.explain("plan")
     assert "that read the same of W grouped" in plan
