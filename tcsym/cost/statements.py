@@ -226,6 +226,8 @@ class _Statement(Struct, frozen=True):
             passing += MASK_REGISTERS * max(lanes)
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
+        if n.op in ("min", "max") and buffer.dtype.is_float:  # NaN wins
+            inside = inside + counts(other=2 * self._parts(buffer.dtype, used, whole=True))
         for stores in (False, True):
             inside = inside + self._access(n.buffer, n.subscripts, stores, used)
         if self.loop in written:
@@ -343,7 +345,7 @@ class _Statement(Struct, frozen=True):
         if apart == 0:
             return counts(splat=copies * shared)
         if apart <= NEAR and not stores and elements == 1:
-            return counts(near=apart * shared * self._parts(buffer.dtype, used))
+            return counts(near=apart * shared * self._parts(buffer.dtype, used, whole=True))
         lanes = shared * copies * prod(x.count for x in own if x.are_lanes)
         if stores:
             return counts(scatter=lanes)
@@ -386,8 +388,9 @@ class _Statement(Struct, frozen=True):
     def _own(self, used: Variables) -> list[Copies]:
         return [x for x in self.tile if x.variable in used]
 
-    def _parts(self, dtype: DType, used: Variables) -> float:
-        """Of 256 bits, for all copies of an operation that depends on the variables `used`."""
+    def _parts(self, dtype: DType, used: Variables, whole: bool = False) -> float:
+        """Of 256 bits, for all copies of an operation that depends on the variables `used`. whole:
+        of one, as shuffles and compares, that takes as long on half a register."""
         lanes = max(1, self.machinery.vector_bytes // dtype.bytes)
         found = 1.0
         for x in self._own(used):
@@ -396,7 +399,8 @@ class _Statement(Struct, frozen=True):
                 continue
             registers = -(-x.count // lanes)
             filled = max(PART_BYTES, x.count // registers * dtype.bytes)
-            found *= registers * min(self.machinery.vector_bytes, filled) / PART_BYTES
+            n_bytes = self.machinery.vector_bytes
+            found *= registers * (n_bytes if whole else min(n_bytes, filled)) / PART_BYTES
         return found
 
 
