@@ -20,6 +20,7 @@ from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.choices import chosen
 from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
 from tcsym.codegen.scalar.control import statement
+from tcsym.codegen.scalar.extrema_of_terms import extrema_of_terms
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
@@ -121,6 +122,8 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     """
     backend, device = _backend(target, min_work_per_thread)
     has_vectors = backend.has_lanes and _has_vectors(kernel)
+    if has_vectors:
+        kernel = extrema_of_terms(kernel)
     module = Module(
         pipeline_line(has_vectors), _attributes(target if device is None else host_half(target))
     )

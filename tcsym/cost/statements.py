@@ -226,16 +226,19 @@ class _Statement(Struct, frozen=True):
             passing += MASK_REGISTERS * max(lanes)
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
-        if n.op in ("min", "max") and buffer.dtype.is_float:  # NaN wins
-            inside = inside + counts(other=2 * self._parts(buffer.dtype, used, whole=True))
+        terms = prod(x.count for x in self.tile if not x.are_lanes and x.variable not in written)
+        if (
+            n.op in ("min", "max") and buffer.dtype.is_float
+        ):  # NaN wins: asked for by pairs, once set
+            nan = (1 + 1 / terms) * self._parts(buffer.dtype, used, whole=True)
+            inside = inside + counts(other=nan)
         for stores in (False, True):
             inside = inside + self._access(n.buffer, n.subscripts, stores, used)
         if self.loop in written:
             return self._leaf(inside)
         cycles = SUM_CYCLES if n.op == "add" else OTHER_SUM_CYCLES
-        own = (x.count for x in self.tile if not x.are_lanes and x.variable not in written)
         through_memory = buffer.space != "register" and self.loop is not None
-        chain = cycles * prod(own) + (SUM_CYCLES if through_memory else 0.0)
+        chain = cycles * terms + (SUM_CYCLES if through_memory else 0.0)
         return replace(
             self._leaf(inside, chain), held=self._registers(written, buffer.dtype), passing=passing
         )

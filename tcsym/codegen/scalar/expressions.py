@@ -146,7 +146,7 @@ def _binary(context: Context, v: Binary) -> Val:
     """Left-nested operators in a loop: a sum may have more terms than Python has stack frames."""
     if v.op in ("min", "max") and v.dtype.is_float:
         return extremum(
-            context.code, v.op, [value(context, x) for x in _among(context, v)], v.dtype
+            context.code, v.op, [value(context, x) for x in compared(context, v)], v.dtype
         )
     spine = [v]
     while isinstance(spine[-1].left, Binary):
@@ -164,7 +164,7 @@ def _binary(context: Context, v: Binary) -> Val:
     return result
 
 
-def _among(context: Context, v: Binary) -> list[Expr]:
+def compared(context: Context, v: Binary) -> list[Expr]:
     """What `v` is the least or greatest of; what can be found before the loop counts as one."""
     found: list[Expr] = []
     todo: list[Expr] = [v.right, v.left]

@@ -12,9 +12,10 @@ from tcsym.codegen.scalar.addresses import address
 from tcsym.codegen.scalar.arithmetic import arithmetic
 from tcsym.codegen.scalar.casts import cast, from_memory, rounded, to_memory
 from tcsym.codegen.scalar.context import Context
-from tcsym.codegen.scalar.expressions import value, without_widening
+from tcsym.codegen.scalar.expressions import compared, value, without_widening
+from tcsym.codegen.scalar.extrema import extremum
 from tcsym.codegen.scalar.values import Val
-from tcsym.frontend.program import Binary, Cast, Const, Read
+from tcsym.frontend.program import Binary, Cast, Const, Expr, Read
 from tcsym.ir.loops import (
     Buffer,
     Store,
@@ -69,16 +70,27 @@ def update_statement(context: Context, n: Update) -> None:
     at = address(context, buffer, n.subscripts)
     with_term = context.backend.intrinsics.term(context, n)
     with_term = with_term or _product_term(context, n, buffer.dtype)
-    total = None if with_term else converted(context, n.value, buffer.dtype)
+    values = [value(context, v) for v in _compared(context, n, buffer)]
+    total = None if with_term or values else converted(context, n.value, buffer.dtype)
     old = context.memory.load(context, at, buffer, context.mask)
     if buffer.space != "register" or buffer.dtype is DType.BOOL:
         old = from_memory(code, old, buffer.dtype)
-    if total is None:
+    if values:
+        new = extremum(code, n.op, [old, *values], buffer.dtype)
+    elif total is None:
         assert with_term is not None
         new = with_term(old)
     else:
         new = arithmetic(code, n.op, old, total, buffer.dtype)
     context.memory.store(context, at, buffer, _element(context, buffer, new), context.mask)
+
+
+def _compared(context: Context, n: Update, buffer: Buffer) -> list[Expr]:
+    """Of an extremum of several numbers, as they are in registers: NaN is asked for once."""
+    v, wide = n.value, (DType.FLOAT32, DType.FLOAT64)
+    if not isinstance(v, Binary) or v.op != n.op or n.op not in ("min", "max"):
+        return []
+    return compared(context, v) if buffer.dtype in wide and v.dtype is buffer.dtype else []
 
 
 def _product_term(context: Context, n: Update, dtype: DType) -> Callable[[Val], Val] | None:
