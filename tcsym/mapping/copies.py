@@ -76,6 +76,9 @@ class Copy(Struct, frozen=True):
         apart, ends = rows_apart(self.source, lane), lane.mask or ZERO
         moves = condition_variables(whole) | ends.variables()
         moves |= apart.first.variables() if apart is not None else frozenset()
+        for x in reversed(self.dims[:-1]):  # loops that an outer one's ends need are outside of it
+            if x.variable in moves:
+                moves |= x.lower.variables() | x.upper.variables()
         outer = [x for x in self.dims[:-1] if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
         vector = replace(lane, order="parallel", mask=None, body=copied(partial(_together, lane)))
