@@ -86,7 +86,9 @@ class Noise:
         eps = max(FUNCTION_ULPS * EPS[DType.FLOAT32], 2 * EPS[dtype])
         if dtype is DType.FLOAT64:
             eps = FUNCTION_ULPS * EPS[dtype]
-        absolute = eps if function in OSCILLATING else 0.0
+        absolute = (
+            eps if function in OSCILLATING else float(np.finfo(result.dtype).smallest_subnormal)
+        )
         return self.disturb(result, np.full(result.shape, True), eps, absolute)
 
     def arithmetic(self, op: str, a: Array, b: Array) -> Array:
