@@ -127,7 +127,8 @@ def test_each_matrix_of_a_batch_of_weights_is_packed() -> None:
 
 def test_columns_of_several_loops_are_packed_for_each_of_two_sums() -> None:
     """Rows of 16 lanes are found by division in one operand, and blocks turned in the other."""
-    kernel = tcsym.define("""def f(float(M,2) A, float(2,H,W) X, float(M,2) B, float(W,H,2) Y) -> (Z) {
+    kernel = tcsym.define("""
+    def f(float(M,2) A, float(2,H,W) X, float(M,2) B, float(W,H,2) Y) -> (Z) {
       Z(m,h,w) +=! A(m,k) * X(k,h,w) + B(m,k) * Y(w,h,k) }""")
     weights = {"X": _random(2, 100, 15), "Y": _random(15, 100, 2)}
     a, b = _random(25, 2), _random(2, 25).T.copy()
