@@ -108,7 +108,7 @@ class _Convolutions(Struct, frozen=True):
             for name, n in (("in place", FEW), ("rows in place", tile.rows)):
                 yield name, TRUE, "\n".join((ordered, place.in_place(n)))
         if c.lanes > 1 and not c.adds_apart:  # products take the registers of image rows
-            yield from _Windows(c.nest, c.machine, c.lanes).image_rows()
+            yield from _Windows(c.nest, c.machine, c.lanes).image_rows(c.c.columns)
 
     def _rows_in_lanes(self, c: Contractions) -> str:
         """Windows of few columns are registers, for which a copy has rows side by side: so with
@@ -193,7 +193,7 @@ class _Windows(Struct, frozen=True):
         if is_pooling(self.nest):
             yield from self._sides(along[0])
         yield "vectors", TRUE, self._tiles(along[0], None, FEW, self.lanes)
-        yield from self.image_rows()
+        yield from self.image_rows(along[0])
         yield from self._in_lanes(along[0])
 
     def _in_lanes(self, columns: str) -> Iterator[Proposal]:
@@ -211,9 +211,8 @@ class _Windows(Struct, frozen=True):
             text = f"split {images} tile lane:{self.lanes}; order {order}; {self._unrolled}"
             yield "images in lanes", TRUE, f"{text}\nstage {result.buffer} {turned}"
 
-    def image_rows(self) -> Iterator[Proposal]:
-        """Tiles of several rows, if windows slide along these."""
-        v = next(v for v in self.nest.names if self.nest.stride(self.nest.result, v) == ONE)
+    def image_rows(self, v: str) -> Iterator[Proposal]:
+        """Tiles of several rows and of columns `v`, if windows slide along these rows."""
         rows = self._rows(v)
         if rows is None:
             return

@@ -47,6 +47,10 @@ ALL |= {
     "pooling of channels last": """def f(float(H,W,C) I) -> (Y) {
   Y(h,w,c) min=! I(2*h+kh,w+kw,c) where kh in 0:4, kw in 0:3
 }""",
+    "results apart": """def f(float(C,H,W) I, float(O,C,KH,KW) F) -> (Y) {
+  Y(o,h,w,1) +=! I(c,h+kh,w+kw) * F(o,c,kh,kw)
+  Y(o,h,w,0) = Y(o,h,w,1)
+}""",
 }
 NEW = tcsym.Options()
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 21, 35)
