@@ -50,9 +50,7 @@ def _proposals(nest: Nest, machine: Machine) -> Iterator[Proposal]:
     yield from _of_family(nest, machine)
     found = None if nest.is_found else contraction(nest)
     is_plain = is_scan(nest) or nest.is_found or (found is None and is_fused(nest))
-    first = None if is_plain else made_first(nest, found, machine)
-    if first is not None:
-        text, left = first
+    for text, left in () if is_plain else made_first(nest, found, machine):
         for name, when, x in _of_family(left, machine):
             yield f"{name}, operands first", when, f"{text}\n{x}"
 

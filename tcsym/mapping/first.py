@@ -22,8 +22,8 @@ from tcsym.mapping.tree import Mapping_, found
 from tcsym.target.machine import Machine
 
 
-def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> tuple[str, Nest] | None:
-    """Directives, and the nest behind them; None if there is nothing to be made."""
+def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> list[tuple[str, Nest]]:
+    """Directives, and the nest behind them; none if there is nothing to be made."""
     is_product = c is not None and c.rows is not None and not c.is_window
     made = tuple(dict.fromkeys(_factors(nest, c) if c and is_product else _across(nest)))
     try:
@@ -33,8 +33,8 @@ def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> tuple[str
             left = analyse(found(m.node, nest.top.variable), m.buffers, nest.sizes, nest.around)
             nest = replace(left, shared=nest.shared, constants=nest.constants)
     except Refused:
-        return None
-    return (plan_text(made), nest) if made else None
+        return []
+    return [(plan_text(made), nest)] if made else []
 
 
 def _factors(nest: Nest, c: Contraction) -> Iterator[Stage]:
