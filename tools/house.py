@@ -47,18 +47,18 @@ Rooms = Mapping[str, Counter[str]]
 
 def counted(source: str) -> Counter[str]:
     tree = ast.parse(source)
-    named = list(_named(tree))
+    named = list(names_of(tree))
     return Counter(
         lines=len(source.splitlines()),
         files=1,
-        names=sum(n for n, _ in named),
+        names=sum(len(names) for names, _ in named),
         numbers=sum(n for _, n in named),
         compared=len({id(x) for e in _compared(tree) for x in _literals(e) if x.value > 2}),
     )
 
 
-def _named(module: ast.Module) -> Iterator[tuple[int, int]]:
-    """Of each assignment of numbers: how many names it has, and how many literals."""
+def names_of(module: ast.Module) -> Iterator[tuple[list[str], int]]:
+    """Of each assignment of numbers: its names, and how many literals."""
     for x in module.body:
         match x:
             case ast.Assign(targets=[*targets], value=value):
@@ -70,7 +70,7 @@ def _named(module: ast.Module) -> Iterator[tuple[int, int]]:
         names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
         n_literals = sum(1 for _ in _literals(value))
         if all(map(NAME.fullmatch, names)) and n_literals and _is_of_numbers(value):
-            yield len(names), n_literals
+            yield names, n_literals
 
 
 def _is_of_numbers(e: ast.expr) -> bool:

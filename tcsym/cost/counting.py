@@ -39,12 +39,13 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
+from tcsym.options import Options
 from tcsym.target.machine import Machine
 
 _ENTRY, _LAUNCH, _BRANCH = counts(entry=1), counts(launch=1), counts(branch=1)
 _CALL, _AWAITED, _AGAIN = counts(call=1), counts(awaited=1), counts(again=1)
 _THREAD_WORK = 2700  # nanoseconds of work for which a loop takes a thread
-_SHARED_LOOPS = 3  # that nest, whose iterations threads share
+_SHARED_LOOPS = Options().parallel_loops  # that nest, whose iterations threads share
 Weigh = Callable[[Counts], Any]  # counts of one thing -> what is summed up
 
 

@@ -53,7 +53,7 @@ SUM_CYCLES, OTHER_SUM_CYCLES = 4.0, 3.0  # until the next term of a sum, or of a
 DIVISION_CYCLES = 6.0
 MASKED_BITS = 32  # of the shortest elements that have gathers, and masks without mask registers
 MASK_REGISTERS = 2  # of each vector that is masked, where masks are compared again and again
-_OTHER_CYCLES = 125.0  # of a function that is not named here
+OTHER_CYCLES = 125.0  # of a function that is not named: it is called for each lane, as dearer ones
 _CYCLES = {
     name: cycles
     for cycles, names in (
@@ -71,7 +71,7 @@ _CYCLES = {
 
 def function_cycles(name: str) -> float:
     """Of eight elements of float32."""
-    return _CYCLES.get(name, _OTHER_CYCLES)
+    return _CYCLES.get(name, OTHER_CYCLES)
 
 
 class Copies(Struct, frozen=True):

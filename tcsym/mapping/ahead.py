@@ -63,7 +63,7 @@ from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 Places = tuple[Index, ...]
-FEW_ELEMENTS = 8  # at the end of a dimension, which no window reads
+FEW_ELEMENTS = 8  # at the end of a dimension that are packed for nothing, so that rows run on
 
 
 class Ahead(Struct, frozen=True):

@@ -22,7 +22,7 @@ from tcsym.mapping.plan import POINTS, Combine, Merge, Order, Plan, Refused, Spl
 from tcsym.mapping.stage import stage
 from tcsym.mapping.tree import Mapping_, found, moved, replaced, sunk, variables_of
 
-MOST_POINTS = 64
+LARGEST_PART = 64  # of registers, lanes, packs and repeated bodies: each of its points is code
 KINDS = {"reg": "unrolled", "lane": "vector"}
 
 
@@ -141,8 +141,8 @@ def _name(axis: str, part: str) -> str:
 
 def _number(n: Index | None, part: str) -> int:
     known = None if n is None else n.as_int()
-    if known is None or not 1 <= known <= MOST_POINTS:
-        raise Refused(f"{part} needs a number from 1 to {MOST_POINTS}")
+    if known is None or not 1 <= known <= LARGEST_PART:
+        raise Refused(f"{part} needs a number from 1 to {LARGEST_PART}")
     if part == "lane" and (known == 1 or known & (known - 1)):
         raise Refused(f"a vector has 2, 4, 8 or more lanes, no {known}")
     return known

@@ -19,7 +19,7 @@ from tcsym.mapping.tree import accessed, unused
 from tcsym.schedule.analysis.assume import assumed
 from tcsym.schedule.analysis.loops import children
 
-MOST_PATHS = 8  # ways through the conditions of a step
+MOST_PATHS = 8  # ways through the conditions of a step, each a copy of it
 Subscripts = tuple[Index, ...]
 
 

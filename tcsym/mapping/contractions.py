@@ -16,7 +16,7 @@ from tcsym.mapping.nest import Access, Nest
 from tcsym.mapping.pack import adds_apart, is_run, steps_at_once
 from tcsym.mapping.parts import in_parts
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import FEW, Proposal, formula_text, merged_text, vectors_text
+from tcsym.mapping.proposal import FEW, UNROLL, Proposal, formula_text, merged_text, vectors_text
 from tcsym.target.machine import Machine
 
 
@@ -83,7 +83,8 @@ class Contractions(Struct, frozen=True):
         if self.along_wide or self.along_tall:
             n = dots_at_once(self.machine)
             yield "dots", TRUE, self.dots(n, n)
-        for name, text in Lanes(self.nest, self.c, self.lanes, self.unrolled).texts():
+        lanes = Lanes(self.nest, self.c, self.lanes, self.unrolled, self.machine)
+        for name, text in lanes.texts():
             yield name, TRUE, text
 
     def _in_parts(self, name: str, text: str) -> Iterator[Proposal]:
@@ -160,11 +161,11 @@ class Contractions(Struct, frozen=True):
     def _unrolled(self, s: Sum) -> str:
         packed, steps = self._packed(s)
         if steps > 1:
-            return f"split {packed} tile pack:{steps}; split {packed}.tile unroll:{FEW}"
+            return f"split {packed} tile pack:{steps}; split {packed}.tile unroll:{UNROLL}"
         for x in reversed(s.loops):
             n = extent(x).as_int()
-            if n is None or n > 2 * FEW:
-                return f"split {x.variable} unroll:{FEW}"
+            if n is None or n > 2 * UNROLL:
+                return f"split {x.variable} unroll:{UNROLL}"
             if n != 1:
                 return f"split {x.variable} unroll:{n}"
         return ""

@@ -18,7 +18,7 @@ from tcsym.ir.packed import BFLOAT, BYTES, SHORT, SIGNED
 from tcsym.ir.traverse import loads, value_variables
 from tcsym.types import DType
 
-_SHIFT = 128
+_SHIFT = 1 << DType.INT8.bits - 1  # from int8 to uint8
 _ZERO = Const(0, DType.INT32)
 
 

@@ -58,7 +58,7 @@ from tcsym.mapping.tree import (
     variables_of,
 )
 
-LIGHT = 2  # cycles of a function that is an instruction or two
+LIGHT = 2  # cycles: of a function that is an instruction or two, whose code may stand often
 MANY_ROWS = 4  # of a ragged tile, that are not stored one by one, each behind a branch
 
 

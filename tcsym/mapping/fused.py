@@ -24,7 +24,6 @@ from tcsym.mapping.nest import Access, Nest, Statement, analyse, band_at, sinks
 from tcsym.mapping.own import parts
 from tcsym.mapping.plan import Refused
 from tcsym.mapping.proposal import FEW, Proposal, merged_text, vectors_text
-from tcsym.mapping.rows import HEIGHT
 from tcsym.target.machine import Machine
 
 ByItself = Callable[[Nest], Iterable[Proposal]]
@@ -107,7 +106,7 @@ class _Fused(Struct, frozen=True, dict=True):
         found = [p for p in products.values() if p is not None]
         if not found:
             if any(isinstance(s.node, Update) for s in self.nest.statements):  # what rows wait for
-                yield f"{HEIGHT} rows", TRUE, self._tiles(rows, HEIGHT, products)
+                yield f"{FEW} rows", TRUE, self._tiles(rows, FEW, products)
             return
         if any(p.along_wide for p in found) and self.lanes > 1:
             n = dots_at_once(self.machine)
@@ -266,7 +265,7 @@ class _Fused(Struct, frozen=True, dict=True):
         yield "single rows", TRUE, vectors
 
     def _by_itself(self, x: Loop) -> tuple[str, str]:
-        vectors = self._vectors(x, f"reg:{HEIGHT}")
+        vectors = self._vectors(x, f"reg:{FEW}")
         if x.order != "parallel":
             return vectors, vectors
         around = self.nest.around.union(self.nest.names)

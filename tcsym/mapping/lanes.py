@@ -15,10 +15,8 @@ from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.mapping.contraction import Contraction
 from tcsym.mapping.nest import Access, Nest, runs_on
-from tcsym.mapping.proposal import FEW
-
-LINE = 16  # lanes that make good use of lines of caches
-PANEL = 64  # elements of a row of the result that are turned at a time
+from tcsym.mapping.proposal import FEW, PANEL
+from tcsym.target.machine import Machine
 
 
 class Lanes(Struct, frozen=True):
@@ -26,6 +24,7 @@ class Lanes(Struct, frozen=True):
     c: Contraction
     lanes: int
     unrolled: str
+    machine: Machine
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """For one loop: along which all lies that it moves, or that moves all, or that of rows."""
@@ -75,9 +74,10 @@ class Lanes(Struct, frozen=True):
             stage {name} at {v}.tile order {v}.reg {wide}.tile {wide}.reg {v}.lane as turned"""
 
     def _rows_of_result(self, v: str, near: tuple[str, ...], others: list[str]) -> str:
-        """Other rows are in registers; long rows of the result are turned at once."""
+        """Other rows are in registers; long rows of the result are turned at once, for as
+        many lanes as a line has float32."""
         (*outer, tall), wide, name = others, near[0], self.nest.result.buffer
-        vectors = max(1, LINE // self.lanes)
+        vectors = max(1, self.machine.line_bytes * 8 // 32 // self.lanes)
         parts = (f"reg:{vectors}", f"{v}.reg") if vectors > 1 else ("", "")
         dims = f"{tall}.reg {parts[1]} {wide}.tile {v}.lane"
         return f"""

@@ -201,7 +201,7 @@ def _statements(top: Loop) -> Iterator[Statement]:
 # ---- accesses
 
 
-MANY = 1 << 62  # positions
+MANY = 1 << 62  # positions: more than memory has, so that the quotient stands for an unknown
 
 
 def places(r: Read) -> tuple[Index, ...]:

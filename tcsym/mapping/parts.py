@@ -17,7 +17,7 @@ from tcsym.mapping.plan import Combine, Directive, Merge, Order, Split, Stage, p
 from tcsym.mapping.proposal import formula_text
 from tcsym.mapping.text import parse
 
-TERMS = 512  # of a part at least: beside these, loading and storing what it comes to is nothing
+LEAST_TERMS = 512  # of a part: beside these, loading and storing what it comes to is nothing
 
 
 def in_parts(nest: Nest, c: Contraction, text: str, lanes: int) -> str | None:
@@ -30,7 +30,7 @@ def in_parts(nest: Nest, c: Contraction, text: str, lanes: int) -> str | None:
         return None
     k, columns, names = long[0], c.columns, nest.names
     still = [x for x in nest.band if not any(nest.moves(a, x.variable) for a in c.sums[0].wide)]
-    terms = maximum(TERMS, product_of(map(extent, still)))
+    terms = maximum(LEAST_TERMS, product_of(map(extent, still)))
     if terms.variables() - nest.sizes:
         return None
     inside = {**{v: f"{v}.parts" for v in names}, k: f"{k}.row"}

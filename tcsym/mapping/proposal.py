@@ -14,7 +14,10 @@ from tcsym.mapping.nest import Nest
 from tcsym.target.machine import Machine
 from tcsym.trees import preorder
 
-FEW = 4  # rows or columns in registers, that are no tile
+FEW = 4  # rows, columns or vectors in registers beside tiles: sums that an addition's cycles hide
+SIDE_BY_SIDE = 8  # sums, or chains of values: about as many operations as are under way at once
+UNROLL = 4  # terms that are one code: beside these, counting the loop is little
+PANEL = 64  # elements of a row that blocks are turned for at a time, which stay in a near cache
 Proposal = tuple[str, Condition, str]
 
 

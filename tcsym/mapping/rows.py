@@ -34,18 +34,24 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update
 from tcsym.mapping.nest import Access, Nest, Statement, is_position, runs_on, sinks
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import Proposal, formula_text, merged_text, vectors_text
+from tcsym.mapping.proposal import (
+    FEW,
+    PANEL,
+    SIDE_BY_SIDE,
+    Proposal,
+    formula_text,
+    merged_text,
+    vectors_text,
+)
 from tcsym.mapping.proposal import lanes as lanes_of
 from tcsym.mapping.rows_apart import divided_by
 from tcsym.mapping.tree import variables_of
 from tcsym.target.machine import Machine
 
-HEIGHT = 4  # rows at once: as many sums as an addition takes cycles
-FOLDED = 32  # short rows that are one
-HELD = 4  # part of the last cache which rows that are copied may fill
-PANEL = 64  # elements of a row that are turned at a time
-MOST_PERIOD = 4  # vectors that are one code
-PART = 8192  # terms of a sum that are work for one thread
+COPY_TILES = 512  # that share a copy: beside these, making it is little
+FOLDED = 32  # short rows that are one, so that even of one element they fill vectors
+HELD = 4  # rows that are copied may fill so great a part of the last cache: a quarter
+THREAD_TERMS = 8192  # of a sum, that are work for one thread: 32 KiB of float32
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Proposal]:
@@ -115,7 +121,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         text = "; ".join(filter(None, (merged_text(row), text)))
         if outer and self._has_neighbours(outer[-1]):
             *rest, u = outer
-            rows = f"split {u} tile reg:{HEIGHT} end=half; {text}"
+            rows = f"split {u} tile reg:{FEW} end=half; {text}"
             yield "rows that share neighbours", TRUE, rows.format(" ".join((*rest, f"{u}.tile")))
         else:
             yield "vectors", TRUE, text.format(" ".join(outer))
@@ -131,7 +137,7 @@ class _Proposals(Struct, frozen=True, dict=True):
             atoms += divided_by(s, v)
         for n in (a.divisor.as_int() for a in atoms):
             found = found if n is None else lcm(found, n // gcd(n, self.lanes))
-        return found if found <= MOST_PERIOD else 1
+        return found if found <= FEW else 1
 
     def _has_neighbours(self, u: str) -> bool:
         """An operand is read at several places that the loop moves, so that rows share elements."""
@@ -238,7 +244,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         copies = dict.fromkeys(a.buffer for a in apart if nest.moves(a, v))
         text = "; ".join(
             (
-                f"split {u} block panel:512 tile:{FOLDED}",
+                f"split {u} block panel:{COPY_TILES} tile:{FOLDED}",
                 *(f"stage {b} at {u}.block order {u}.tile {v}" for b in copies),
                 f"merge {u}.tile {v}",
                 f"split {u}.tile vector lane:{self.lanes} end=peel",
@@ -280,7 +286,7 @@ class _Proposals(Struct, frozen=True, dict=True):
     def _columns(self) -> int:
         """Vectors whose sums are registers together."""
         sums = {s.node.buffer for s in self.summed}
-        return max(2, 8 // len(sums))
+        return max(2, SIDE_BY_SIDE // len(sums))
 
     def _parts(self) -> Iterator[Proposal]:
         """Sums of every so many rows, as all of these are one row in memory; of long columns for
@@ -295,7 +301,7 @@ class _Proposals(Struct, frozen=True, dict=True):
         if (n.variables() | length.variables()) - nest.sizes:
             return
         few = self._may_hold(n)
-        part = f"split {k} part row:{PART}; combine {k}.part at {v}"
+        part = f"split {k} part row:{THREAD_TERMS}; combine {k}.part at {v}"
         last = f"split {v} tile lane:{self.lanes}; order {v}.tile"
         if whole:
             rows = self._of_rows(f"{k}.row", f"{v}.parts")
@@ -330,10 +336,10 @@ class _Proposals(Struct, frozen=True, dict=True):
         if extent(self.row) != ONE and self._sinks(row):
             yield from self._in_lanes()
             order = " ".join((*nest.names[:-1], f"{row}.tile"))
-            text = [f"split {row} tile reg:{HEIGHT} end=half", *self._vectors(1)]
-            yield f"{HEIGHT} rows", TRUE, "; ".join((*text, f"order {order}"))
+            text = [f"split {row} tile reg:{FEW} end=half", *self._vectors(1)]
+            yield f"{FEW} rows", TRUE, "; ".join((*text, f"order {order}"))
         yield "single vectors", TRUE, "; ".join(self._vectors(1))
-        yield "single rows", TRUE, "; ".join(self._vectors(HEIGHT))
+        yield "single rows", TRUE, "; ".join(self._vectors(FEW))
 
     def parts_of_row(self) -> Iterator[Proposal]:
         """The only sum, if it is long, for parts of it, which are work for threads."""
@@ -345,13 +351,13 @@ class _Proposals(Struct, frozen=True, dict=True):
         nested = all(y.body is z for y, z in pairwise((self.row, x, *inner)))
         if not nested or (n * terms).variables() - nest.sizes:
             return
-        rows = PART if terms == ONE else maximum(1, floordiv(index(PART), maximum(1, terms)))
+        rows = maximum(1, floordiv(index(THREAD_TERMS), maximum(1, terms)))
         k = inner[-1].variable if inner else f"{x.variable}.row"
-        part = f"split {x.variable} part row:{formula_text(index(rows))}"
+        part = f"split {x.variable} part row:{formula_text(rows)}"
         text = f"{part}; combine {x.variable}.part at {self.row.variable}"
         if self.lanes > 1:
-            text += f"; split {k} tile reg:{HEIGHT} lane:{self.lanes} end=peel; combine {k}"
-        yield "parts of a row", ge(n * terms, PART), text
+            text += f"; split {k} tile reg:{FEW} lane:{self.lanes} end=peel; combine {k}"
+        yield "parts of a row", ge(n * terms, THREAD_TERMS), text
 
     def _vectors(self, n: int) -> Iterator[str]:
         """Along each innermost loop, or a parallel one around it that has what it reads in rows."""

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 
 from tcsym.index.expr import ONE, TRUE
 from tcsym.mapping.nest import Nest, sinks
-from tcsym.mapping.proposal import Proposal, vectors_text
-from tcsym.mapping.rows import HEIGHT
-
-SIDE_BY_SIDE = 8  # chains of values: about as many operations as are under way at once
+from tcsym.mapping.proposal import FEW, SIDE_BY_SIDE, Proposal, vectors_text
 
 
 def is_scan(nest: Nest) -> bool:
@@ -33,12 +30,9 @@ def scans(nest: Nest, lanes: int) -> Iterator[Proposal]:
     if legal:
         v = max(reversed(legal), key=near)
         order = " ".join((*(x for x in nest.names if x != v), f"{v}.tile"))
-        for n in (HEIGHT, 1) if lanes > 1 else ():
+        for n in (FEW, 1) if lanes > 1 else ():
             split = f"split {v} tile {vectors_text(n, lanes)} end=half"
             yield f"rows in {n * lanes} lanes", TRUE, f"{split}; order {order}"
-        yield (
-            "rows side by side",
-            TRUE,
-            f"split {v} tile reg:{SIDE_BY_SIDE} end=half; order {order}",
-        )
+        split = f"split {v} tile reg:{SIDE_BY_SIDE} end=half"
+        yield "rows side by side", TRUE, f"{split}; order {order}"
     yield "row by row", TRUE, f"order {' '.join(nest.names)}"

@@ -47,8 +47,8 @@ from tcsym.mapping.plan import Refused
 from tcsym.schedule.analysis.names import Names
 from tcsym.target.machine import Machine
 
-STACK_BYTES = 16 * 1024
-REGISTER_ELEMENTS = 1024
+STACK_BYTES = 16 * 1024  # of a temporary: threads have small stacks, and the first cache holds it
+REGISTER_ELEMENTS = 1024  # of a temporary, each a value of its own in the code
 Place = Callable[[tuple[Index, ...]], tuple[str, tuple[Index, ...]]]
 
 
@@ -325,7 +325,7 @@ class Close(Struct):
                 moving = _moving(body)
                 for name in names:
                     b = self.buffers[name]
-                    space = _space(b, name not in moving)
+                    space = memory_for(b, name not in moving)
                     self.made.append(replace(b, name=own[name], space=space, private=frozenset()))
                 return Allocate(tuple(own.values()), self(body, loops, {**temporaries, **own}))
             case Block(body):
@@ -354,7 +354,7 @@ class Close(Struct):
                 return n
 
 
-def _space(b: Buffer, plain: bool) -> Space:
+def memory_for(b: Buffer, plain: bool) -> Space:
     """Registers, if all places are known where code is made; else the stack, or the arena."""
     extents = [e.as_int() for e in b.shape]
     if any(e is None for e in extents):

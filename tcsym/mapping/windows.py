@@ -24,12 +24,12 @@ from tcsym.mapping.contraction import Contraction, Sum
 from tcsym.mapping.contractions import Contractions
 from tcsym.mapping.nest import Access, Nest, runs_on, sinks
 from tcsym.mapping.plan import Refused
-from tcsym.mapping.proposal import FEW, Proposal
+from tcsym.mapping.proposal import FEW, UNROLL, Proposal, merged_text
 from tcsym.mapping.rows import is_window
 from tcsym.target.machine import Machine
 
-COMMON = 3  # points of a window
-MOST_POINTS = 32  # of windows that are one code
+COMMON = 3  # points of a side of the commonest window
+MOST_WINDOW_POINTS = 32  # of all rows of a tile, that are one code
 MOST_SUMS = 9  # registers for sums, beside those of operands
 
 
@@ -172,7 +172,8 @@ class _Convolutions(Struct, frozen=True):
                 break
             along.insert(0, x)
         names = [x.variable for x in along]
-        return f"merge {' '.join(names)}; split {names[0]} unroll:{FEW}" if len(names) > 1 else ""
+        text = f"{merged_text(names)}; split {names[0]} unroll:{UNROLL}"
+        return text if len(names) > 1 else ""
 
     def _runs_on(self, a: Access, outer: Loop, inner: Loop) -> bool:
         b = self.c.nest.buffers[a.buffer]
@@ -252,7 +253,7 @@ class _Windows(Struct, frozen=True):
     def _copies(self, x: Loop) -> str:
         """A side of few known points is one code."""
         n = extent(x).as_int() or 0
-        return f"split {x.variable} tile reg:{n}" if 1 < n <= MOST_POINTS else ""
+        return f"split {x.variable} tile reg:{n}" if 1 < n <= MOST_WINDOW_POINTS else ""
 
     def _rows(self, columns: str) -> str | None:
         """A loop of the band beside columns along which windows slide."""
@@ -276,7 +277,7 @@ class _Windows(Struct, frozen=True):
         out, n = list[str](), 1
         for x in reversed(self.nest.inner):
             points = extent(x).as_int()
-            if points is None or n * points > MOST_POINTS:
+            if points is None or n * points > MOST_WINDOW_POINTS:
                 break
             n *= points
             if points > 1:

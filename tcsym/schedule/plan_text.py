@@ -23,10 +23,7 @@ from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
 from tcsym.sizes.context import Interval, Ranges, decided, simplified_condition
 
 _CHOSEN = re.compile(r"plan\.\d+")
-WIDTH = 100
-LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
-
-
+WIDTH = 100  # characters of a line; of a condition twice as many, the rest is in the mapped loops
 Line = tuple[str, bool]  # and whether it may serve
 
 
@@ -137,13 +134,13 @@ def _versions(
 def _version(x: Taken, head: str, pad: str, known: Ranges, serves: bool) -> Iterator[Line]:
     yield from _wrapped(head + _left(x, str(x.plan)), pad, serves)
     if x.cost:
-        cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
+        cost = textwrap.shorten(x.cost, 4 * WIDTH, placeholder=" …")
         yield from _wrapped(f"({cost})", pad + "  ", serves)
     yield from _nests(x.inside, pad + "  ", known, serves)
 
 
 def _condition(c: Condition) -> str:
-    return textwrap.shorten(condition_text(c), LONG, placeholder=" …")
+    return textwrap.shorten(condition_text(c), 2 * WIDTH, placeholder=" …")
 
 
 def _wrapped(text: str, pad: str, serves: bool) -> Iterator[Line]:

@@ -51,7 +51,9 @@ class Multiprocessor(Struct, frozen=True):
     the device's memory, and of what all share of the second cache. latency: of that memory, in
     cycles. launch: cycles until a grid that was launched runs; node: until one of a graph does.
     barrier: in which all blocks of a grid wait for each other. update: between two updates of one
-    element of memory as a whole. mhz: of its clock. Reference: NVIDIA's tuning guides.
+    element of memory as a whole. mhz: of its clock. register_unit: registers are given to
+    threads in such. schedulers: that issue an instruction of a warp a cycle. Reference: NVIDIA's
+    tuning guides.
     """
 
     registers: int
@@ -69,6 +71,8 @@ class Multiprocessor(Struct, frozen=True):
     node: int = NODE
     barrier: int = 2000
     update: int = 2
+    register_unit: int = 8
+    schedulers: int = 4
 
 
 class Dot(Struct, frozen=True):

@@ -20,9 +20,8 @@ from tcsym.options import Options
 PASSES = "tcsym.schedule."
 CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "order.coalesce": {"PARTS": (1, 3, 256), "PART_WORK": (1, 4096), "FEW_SHARED": (1, 8)},
-    "storage.contract_storage": {"STACK_BYTES": (0, 256, 16384)},
     "order.interchange_scans": {
-        "PARTS": (1, 3, 8),
+        "MOST_BLOCKS": (1, 3, 8),
         "LEAST_ROWS": (1, 5, 16),
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
@@ -35,8 +34,12 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "GAIN": ((0, 1), (5, 4)),
     },
     "split.guards": {"MOST_GUARDS": (1, 2, 4)},
-    "split.quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
-    "split.row_parts": {"SHORTEST": (1, 16)},
+    "split.quotients": {
+        "LEAST_PIECE": (2, 8, 32),
+        "LEAST_DIVISOR": (1, 3),
+        "MOST_QUOTIENTS": (1, 3),
+    },
+    "split.row_parts": {"SHORTEST_ROW": (1, 16)},
     "ahead.stream_stores": {
         "LONG_ROW_BYTES": (16, 64, 2048),
         "LEAST_SHARE": (4, 64),
@@ -47,8 +50,9 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.scalar.share_loops": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.mapping.carried": {"MOST_PATHS": (1, 8)},
-    "tcsym.mapping.rows": {"PART": (1, 3, 64), "FOLDED": (1, 4, 32)},
+    "tcsym.mapping.rows": {"THREAD_TERMS": (1, 3, 64), "FOLDED": (1, 4, 32)},
     "tcsym.mapping.scans": {"SIDE_BY_SIDE": (2, 8)},
+    "tcsym.mapping.tree": {"STACK_BYTES": (0, 256, 16384)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
     "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
     "tcsym.target.names": {

@@ -139,7 +139,7 @@ def test_places_stay_and_threads_share_panels() -> None:
     (nest,) = drawn.nests(naive)
     names = Names.of(naive)
     kernel = map_nest(naive, nest, [Version("", TRUE, parse(PLAN))], AVX2, names)
-    kernel = parallelise(coalesce_outermost(unmarked(kernel), AVX2, names, 0), AVX2)
+    kernel = parallelise(coalesce_outermost(unmarked(kernel), AVX2, names, 0, 3), AVX2)
     parallel = next(x for x, _ in walk(kernel.body) if isinstance(x, Loop))
     assert parallel.kind == "parallel" and "launch.threads" in parallel.upper.variables()
     (place,) = [x for x, _ in walk(parallel) if isinstance(x, Allocate) and "copy" in x.buffers[0]]

@@ -35,7 +35,7 @@ def permutation() -> Kernel:
 )
 def test_every_iteration_runs_once(sizes: tuple[int, ...]) -> None:
     k = permutation()
-    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
+    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK, 3), AVX2)
     verify(out)
     assert_same(k, out, dict(zip("ABCD", sizes)))
 
@@ -43,7 +43,7 @@ def test_every_iteration_runs_once(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("rows", [1, PARTS - 1, PARTS, PARTS + 1, 5 * PARTS + 3])
 def test_parts_are_many_enough_for_threads_and_carry_their_work(rows: int) -> None:
     k = permutation()
-    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
+    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK, 3), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
     for threads in (1, 2, 100):
         sizes = {"A": 1, "B": 1, "C": rows, "D": PART_WORK, THREADS: threads}
@@ -56,7 +56,7 @@ def test_parts_are_many_enough_for_threads_and_carry_their_work(rows: int) -> No
 def test_a_part_of_short_rows_holds_many(rows: int) -> None:
     """The loops of a part are found by division, once for a few thousand operations."""
     k = permutation()
-    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
+    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK, 3), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
     sizes = {"A": 1, "B": 1, "C": rows, "D": 3, THREADS: 2}
     count, work = evaluate(parts.upper, sizes), evaluate(parts.work, sizes)
@@ -89,7 +89,7 @@ def copies_first(private: bool) -> Kernel:
 )
 def test_copies_are_made_again_in_each_part(sizes: tuple[int, ...], min_work: int) -> None:
     k = without(copies_first(True))
-    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), min_work), AVX2)
+    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), min_work, 3), AVX2)
     whole = place_allocations(out)
     verify(whole)
     assert_same(copies_first(True), whole, dict(zip("ABCD", sizes)))
@@ -97,7 +97,7 @@ def test_copies_are_made_again_in_each_part(sizes: tuple[int, ...], min_work: in
 
 def test_a_part_with_copies_is_the_share_of_a_thread() -> None:
     k = without(copies_first(True))
-    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
+    out = parallelise(coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK, 3), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
     sizes = {"A": 3, "B": 1000, "C": 100, "D": 100}
     for threads in (1, 2, 7):
@@ -110,7 +110,7 @@ def test_a_part_with_copies_is_the_share_of_a_thread() -> None:
 
 def test_what_others_read_is_not_made_again() -> None:
     k = without(copies_first(False))
-    assert coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK) == k
+    assert coalesce_outermost(k, AVX2, Names.of(k), MIN_WORK, 3) == k
 
 
 def without(k: Kernel) -> Kernel:

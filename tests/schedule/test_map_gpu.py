@@ -16,6 +16,7 @@ from tcsym.ir.device import Barrier, WaitCopies
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.races import races
 from tcsym.ir.traverse import map_node, walk
+from tcsym.mapping import tree
 from tcsym.options import Options
 from tcsym.proved import schedule_program
 from tcsym.runtime.native import HAS_ENTRIES
@@ -37,7 +38,6 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.storage import contract_storage
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine
 from tests.polyhedral.programs import SOURCES, program
@@ -462,7 +462,7 @@ def test_what_is_too_large_for_a_stack_is_kept_for_all_threads(
 ) -> None:
     """A row that each thread would have for itself lay in an arena, of which a block has none."""
     monkeypatch.setenv("TCSYM_VERIFY", "1")
-    monkeypatch.setattr(contract_storage, "STACK_BYTES", 0)
+    monkeypatch.setattr(tree, "STACK_BYTES", 0)
     text = """def f(float(M,65) A) -> (C) {
       T(i,j) = exp(A(i,j))
       S(i) max=! T(i,j)

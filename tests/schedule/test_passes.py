@@ -64,7 +64,7 @@ PASSES: dict[str, Pass] = {
     "privatise": lambda k: privatise(accumulate_privately(k, Names.of(k))),
     "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
     "parallelise": lambda k: parallelise(k, AVX2),
-    "collapse": lambda k: parallelise(coalesce_outermost(k, AVX2, Names.of(k), 0), AVX2),
+    "collapse": lambda k: parallelise(coalesce_outermost(k, AVX2, Names.of(k), 0, 3), AVX2),
     "copied": copied,
 }
 

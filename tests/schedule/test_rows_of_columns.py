@@ -24,7 +24,7 @@ ROWS = [(16, 16), (17, 9), (25, 133), (PART, 8), (PART + 3, 17), (2 * PART + 1, 
 
 @pytest.fixture(autouse=True)
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "PART", PART)
+    monkeypatch.setattr(rows, "THREAD_TERMS", PART)
 
 
 def moments() -> Kernel:

@@ -61,7 +61,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.target.machine import Machine
 
-LONG_ROW_BYTES = 2048
+LONG_ROW_BYTES = 2048  # half a page: beside it, the ragged ends of a row are little
 CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
 LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it

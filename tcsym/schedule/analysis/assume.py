@@ -37,8 +37,6 @@ from tcsym.sizes.context import (
     simplified_condition,
 )
 
-UNBOUNDED = 1 << 62
-
 
 def assume(kernel: Kernel) -> Kernel:
     """The kernel for sizes in its context: what loop variables range over is followed inwards."""

@@ -20,7 +20,7 @@ from math import prod
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.cost.statements import Copies, function_cycles, is_copied
+from tcsym.cost.statements import NEAR, OTHER_CYCLES, Copies, function_cycles, is_copied
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, Max, Min, floordiv, index, maximum, minimum
 from tcsym.index.linear import linear_coefficient
@@ -50,15 +50,19 @@ from tcsym.target.machine import Machine
 from tcsym.trees import fold
 from tcsym.types import DType
 
-PER_CYCLE = 16
-PLAIN, _STORE = 8, 16
-STEP = 24  # of a loop: counting, comparing, moving addresses
-_WAIT = 40  # for the sum that the next term is added to
-_LANE = 40  # of a gather
-_NEAR = 4  # elements between lanes that are loaded in rows
-_DIVISION, _INTEGER_DIVISION, _CONVERSION, _ACROSS = 48, 128, 16, 96
-TRANSPOSED = 6  # an element
-_LANE_BY_LANE = 2000  # a function from here on is called for each lane, of any type
+PER_CYCLE = 16  # units of work: a price of half a cycle is a number, too
+PLAIN = 8  # of work, as all prices: of an instruction of which two run in a cycle
+_PRICES = {
+    "store": 16,
+    "conversion": 16,
+    "division": 48,
+    "integer division": 128,
+    "lane": 40,  # of a gather
+    "across": 96,  # a reduction of the lanes of a vector
+    "transposed": 6,  # an element of a block
+    "step": 24,  # of a loop: counting, comparing, moving addresses
+    "wait": 40,  # for the sum that the next term is added to
+}
 
 
 def function_cost(name: str) -> int:
@@ -114,7 +118,7 @@ class Costs(Struct, frozen=True):
                 trips, inside = self._trips(n, known, around), (*around, n)
                 inner = self._node(n.body, known | {n.variable}, n.variable, (), inside)
                 if inner.is_constant:
-                    inner += STEP // n.unroll
+                    inner += _PRICES["step"] // n.unroll
                 return _without(inner * trips, (n,), known) * prod(x.count for x in tile)
             case Branch(_, a, b):
                 then = self._node(a, known, loop, tile, around)
@@ -126,7 +130,7 @@ class Costs(Struct, frozen=True):
             case Allocate(_, body):
                 return self._node(body, known, loop, tile, around)
             case TransposeBlock():
-                return index(TRANSPOSED * n.block * n.block)
+                return index(_PRICES["transposed"] * n.block * n.block)
             case DeviceNode():
                 raise not_on_a_cpu(n)
 
@@ -183,15 +187,16 @@ class _Instructions(Struct, frozen=True):
         written = _variables(n.subscripts)
         if isinstance(n, Store):
             cost, used = self._value(n.value)
-            return cost + self._access(buffer, n.subscripts, _STORE, used | written)
+            return cost + self._access(buffer, n.subscripts, _PRICES["store"], used | written)
         v = n.value
         fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
         cost, used = _together(map(self._value, value_children(v) if fused else (v,)))
         used |= written
         cost += PLAIN * self._times(buffer.dtype, used)
-        for touch in (PLAIN, _STORE):
+        for touch in (PLAIN, _PRICES["store"]):
             cost += self._access(buffer, n.subscripts, touch, used)
-        return cost + (0 if any(x.variable in written for x in self.tile) else _WAIT)
+        waits = all(x.variable not in written for x in self.tile)
+        return cost + (_PRICES["wait"] if waits else 0)
 
     def _value(self, v: Value) -> tuple[int, frozenset[str]]:
         """Its cost, and the variables on which it depends. Nothing for what was computed before."""
@@ -211,7 +216,7 @@ class _Instructions(Struct, frozen=True):
             lanes = Copies(v.variable, v.width, True)
             inside = replace(self, tile=(*self.tile, lanes))
             cost, used = inside._value(v.value)
-            return cost + _ACROSS * self._times(v.dtype, used - {v.variable}), used
+            return cost + _PRICES["across"] * self._times(v.dtype, used - {v.variable}), used
         cost, used = _together(parts)
         match v:
             case IndexValue(i):
@@ -237,14 +242,15 @@ class _Instructions(Struct, frozen=True):
         match v:
             case Binary("div" | "mod"):
                 lanes = max(1, self.costs.vector_bytes // v.dtype.bytes)
-                return _DIVISION * wide if v.dtype.is_float else _INTEGER_DIVISION * lanes
+                each = wide if v.dtype.is_float else lanes
+                return each * _PRICES["division" if v.dtype.is_float else "integer division"]
             case Binary("min" | "max") if v.dtype.is_float:
                 return 3 * PLAIN  # NaN wins
             case Cast():
-                return _CONVERSION
+                return _PRICES["conversion"]
             case Call(function):
                 weight = function_cost(function)
-                return weight * wide if PLAIN < weight < _LANE_BY_LANE else weight
+                return weight * wide if PLAIN < weight < OTHER_CYCLES * PER_CYCLE else weight
             case _:
                 return PLAIN
 
@@ -261,9 +267,9 @@ class _Instructions(Struct, frozen=True):
         lane = next((x.variable for x in self.tile if x.are_lanes and x.variable in used), None)
         whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
         apart = 1 if lane is None or whole else _distance(buffer, subscripts, lane)
-        if apart <= _NEAR:
+        if apart <= NEAR:
             return weight * (1 if apart == 1 else 2 * apart) * self._times(buffer.dtype, used)
-        return _LANE * prod(x.count for x in self.tile if x.variable in used)
+        return _PRICES["lane"] * prod(x.count for x in self.tile if x.variable in used)
 
     def _times(self, dtype: DType, used: frozenset[str]) -> int:
         """Instructions for all copies of an operation that depends on the variables `used`."""
@@ -278,15 +284,15 @@ def _variables(subscripts: Iterable[object]) -> frozenset[str]:
 
 
 def _distance(buffer: Buffer, subscripts: Sequence[Index | frozenset[str]], lane: str) -> int:
-    """Of neighbouring lanes in memory, in elements; more than _NEAR where it is not known."""
+    """Of neighbouring lanes in memory, in elements; more than NEAR where it is not known."""
     far, total = 0, ZERO
     for s, stride in zip(subscripts, buffer.element_strides()):
         if isinstance(s, frozenset):
-            far += _NEAR + 1 if lane in s else 0
+            far += NEAR + 1 if lane in s else 0
         else:
             total += s * stride
     step = linear_coefficient(total, lane)
-    return far + (_NEAR + 1 if step is None or not step.is_constant else abs(step.constant))
+    return far + (NEAR + 1 if step is None or not step.is_constant else abs(step.constant))
 
 
 def _dearer(a: Index, b: Index) -> Index:

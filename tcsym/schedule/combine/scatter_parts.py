@@ -30,6 +30,8 @@ from tcsym.schedule.analysis.loops import (
 )
 from tcsym.schedule.analysis.names import Names
 
+COPY_TERMS = 16  # of an element of a copy, for which that is set and added up
+
 
 class Scatter(Struct, frozen=True):
     """All that the scan `loop` does. rows: parallel loops inside, around the update; terms: of all

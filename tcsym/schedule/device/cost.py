@@ -58,9 +58,7 @@ from tcsym.target.machine import Machine, Multiprocessor
 DEPENDENT = 2  # cycles between two instructions of a thread, most of which need no earlier one
 SHUFFLES, EXCHANGE = 20, 150  # instructions and cycles of a sum over a row's threads
 ADDRESSES = 40  # registers of a thread for places, counters and conditions
-REGISTER_UNIT = 8  # registers are given to threads in such
-SCHEDULERS = 4  # that issue an instruction of a warp a cycle
-BANK = 4  # bytes
+BANK = 4  # bytes of shared memory that one bank gives at a time
 OVERHEAD = 1.2  # instructions beside those that compute and load, of a panel
 BESIDE = 0.25  # of what is not busiest is not hidden
 
@@ -242,7 +240,7 @@ def resident_blocks(threads: int, registers: int, shared: int, machine: Machine)
     unit = machine.unit
     if registers > machine.vector_registers or shared > machine.level("shared").bytes:
         return 0
-    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT * threads
+    given = -(-registers // unit.register_unit) * unit.register_unit * threads
     held = unit.threads // threads, unit.registers // given, unit.shared_bytes // max(1, shared)
     return min(unit.blocks, *held)
 
@@ -327,7 +325,7 @@ def _busy(
         arithmetic = terms * panels[0].dtype.bytes / 2 / unit.products
     else:
         own, arithmetic = terms / plan.threads, terms / unit.fmas
-    issue = (own + loads) * plan.threads / WARP / SCHEDULERS * OVERHEAD
+    issue = (own + loads) * plan.threads / WARP / unit.schedulers * OVERHEAD
     return arithmetic, issue, waves, copied / unit.l2_bytes
 
 

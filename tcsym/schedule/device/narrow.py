@@ -49,7 +49,7 @@ from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import conditions_around, loops_in
 from tcsym.sizes.context import Interval, interval
 
-LIMIT = 1 << 31
+LIMIT = 1 << 31  # the first number that is no index of 32 bits
 
 
 def narrowed(kernel: Kernel) -> Kernel:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tcsym.index.expr import TRUE, ZERO, Condition, Index
 from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, Operand
 
-BLOCK_THREADS = 256
+BLOCK_THREADS = 256  # where no plan says otherwise: full multiprocessors hold whole blocks
 
 
 def _named(plan: object, *numbers: int) -> str:

@@ -14,8 +14,8 @@ from tcsym.index.expr import Index, floordiv, mod, var
 from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 
-WARP_ROWS, WARP_COLUMNS = 4, 8  # threads
-NEIGHBOURS = 4
+WARP_ROWS, WARP_COLUMNS = 4, 8  # threads of a warp, as its part of a tile lies
+NEIGHBOURS = 4  # elements of a thread side by side: of float32, what one access moves at most
 
 
 class Side(Struct, frozen=True):

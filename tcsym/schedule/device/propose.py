@@ -69,11 +69,11 @@ from tcsym.schedule.device.work import ragged_extent
 from tcsym.target.machine import Machine
 from tcsym.types import DType
 
-ROW_THREADS = 128
-MAP_POINTS = 4
-HELD = 8  # elements of a row in registers
-TURNED = 32  # rows and columns
-MOST_PARTS = 16
+ROW_THREADS = 128  # for a row: four warps, between which sums are exchanged once
+MAP_POINTS = 4  # of a thread: 16 bytes of float32, the most that one access moves
+ROW_ELEMENTS = 8  # of a row in registers of each thread, at most
+TURNED = 32  # rows and columns of a tile: a warp's
+MOST_PARTS = 16  # of a sum: another grid adds these up, one thread for each result
 STAYING_REGISTERS = 80  # of a thread, of one nest: all of them have room for STAYING blocks
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
@@ -281,7 +281,7 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
     held = held_buffers(kept)
     if longest.variables() <= {*nest.kernel.sizes} and held:
         usual = _usual_rows()
-        plans = [BlockRows(own, width, n, HELD) for width, n in usual]
+        plans = [BlockRows(own, width, n, ROW_ELEMENTS) for width, n in usual]
         width, most = usual[1][0], machine.level("shared").bytes - SUMS_BYTES
         elements = most // (kept_bytes(kept, held) * width)
         plans += [SharedRows(own, width, 1, n) for n in (elements // 4, elements) if n]

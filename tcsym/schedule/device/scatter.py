@@ -36,18 +36,18 @@ from tcsym.schedule.analysis.loops import (
 )
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
+from tcsym.schedule.combine.scatter_parts import COPY_TERMS
 from tcsym.schedule.device.nest import at_iteration
 from tcsym.schedule.version.versioning import duplicate
 from tcsym.types import DType
 
-MOST_PARTS = 1024
-PART_TERMS = 32  # of a part, at least
+MOST_COUNTED = 1024  # parts whose terms threads count: one thread adds up all their counts
+COUNTED_TERMS = 32  # of such a part, at least
 COUNTS = 4  # of all parts for each term, at most
 CHUNK = 256  # elements that one thread adds up
+MOST_ATOMIC = 256  # copies of a result, among which threads update its elements
 
 I64 = DType.INT64
-MOST_COPIES = 256
-COPY_TERMS = 16
 
 
 class Scatter(Struct, frozen=True):
@@ -116,7 +116,7 @@ def in_copies(kernel: Kernel, loop: Loop, names: Names) -> tuple[Kernel, Node]:
     for x in s.terms:
         number = number * extent(x) + var(x.variable) - x.lower
     most = floordiv(s.count, COPY_TERMS * maximum(1, product_of(b.shape)))
-    n = maximum(1, minimum(MOST_COPIES, most))
+    n = maximum(1, minimum(MOST_ATOMIC, most))
     copies = Buffer(names.fresh(f"{b.name}_copies"), b.dtype, (n, *b.shape), "arena")
     at = tuple(names.fresh("element") for _ in b.shape)
     turn, every = (names.fresh("copy") for _ in range(2))
@@ -212,7 +212,7 @@ class _Sort:
             self.place = self.place * extent(x) + var(x.variable) - x.lower
             self.elements = self.elements * extent(x)
         few = floordiv(s.count * COUNTS, maximum(1, self.elements))
-        most = minimum(MOST_PARTS, floordiv(s.count, PART_TERMS), few)
+        most = minimum(MOST_COUNTED, floordiv(s.count, COUNTED_TERMS), few)
         self.parts = maximum(1, most)
         self.count = self.buffer("counts", self.parts, self.elements)
         self.total, self.first = (self.buffer(x, self.elements) for x in ("totals", "firsts"))

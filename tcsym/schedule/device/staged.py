@@ -65,7 +65,7 @@ from tcsym.schedule.device.panels import (
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import NEIGHBOURS, Points
 
-PADDING = 16  # bytes
+PADDING = 16  # bytes behind a row of a panel, so that the next one begins at other banks
 
 
 class Tiles(Struct, frozen=True):

@@ -27,8 +27,7 @@ from tcsym.schedule.device.nest import Nest
 
 SECTOR, LINE = 32, 128  # bytes: what memory moves at least, and what an access reaches at once
 AHEAD = 4  # iterations of a loop whose loads wait together
-_DIVISION, _INTEGER_DIVISION = 10, 30  # instructions
-_STEP = 2  # of a loop
+_INSTRUCTIONS = {"division": 10, "integer division": 30, "step": 2}  # a step: of a loop
 
 
 class Touch(Struct, frozen=True):
@@ -70,7 +69,8 @@ class Work(Struct, frozen=True):
         rounds = self.rounds * trips
         if self.rounds.is_constant:
             rounds = floordiv(rounds + AHEAD - 1, AHEAD)
-        return replace(self, instructions=(self.instructions + _STEP) * trips, rounds=rounds)
+        each = self.instructions + _INSTRUCTIONS["step"]
+        return replace(self, instructions=each * trips, rounds=rounds)
 
 
 NOTHING = Work(ZERO, ZERO)
@@ -183,7 +183,7 @@ def _instructions(v: Value) -> int:
     """Of one operation, without its operands."""
     match v:
         case Binary("div" | "mod"):
-            return _DIVISION if v.dtype.is_float else _INTEGER_DIVISION
+            return _INSTRUCTIONS["division" if v.dtype.is_float else "integer division"]
         case Call(function):
             return max(1, function_cost(function) // PLAIN)
         case Binary() | Unary() | Cast():

@@ -20,15 +20,14 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
 from tcsym.target.machine import Machine
 
-MOST_LOOPS = 3
 FEW_SHARED = 8  # iterations, known in number, for which no thread makes copies of its own
-PARTS = 256
+PARTS = 256  # at most, whatever threads there are
 PARTS_EACH = 32  # of a thread: the last one ends this much of its work after the first at most
 PART_WORK = 2048 * PER_CYCLE  # beside which a part's divisions and addresses are nothing
 
 
 def coalesce_outermost(
-    kernel: Kernel, machine: Machine, names: Names, min_work: int, most_loops: int = MOST_LOOPS
+    kernel: Kernel, machine: Machine, names: Names, min_work: int, most_loops: int
 ) -> Kernel:
     """Nested parallel loops, where more loops follow inside, become loops over parts.
 

@@ -36,9 +36,9 @@ from tcsym.schedule.analysis.rows import are_own
 from tcsym.schedule.version.versioning import duplicate
 
 Chain = tuple[Loop, ...]
-PARTS = 8  # for threads, if there are rows enough
+MOST_BLOCKS = 8  # of rows, for threads: each block goes through all steps
 LEAST_ROWS = 2048  # of a block: what it reads of one array is a run of two pages
-FEW_ROWS = 32
+FEW_ROWS = 32  # of a scan that is done row by row: a few vectors
 WHOLE_ROWS = 64  # blocks are whole multiples: only the last one has ragged vectors
 
 
@@ -237,7 +237,7 @@ def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Nam
         inner = inner * maximum(ZERO, extent(x))
     least = maximum(1, floordiv(LEAST_ROWS, inner))
     whole = WHOLE_ROWS if len(chains[0]) == 1 else 1
-    length = maximum(least, ceildiv(count, PARTS * whole) * whole)
+    length = maximum(least, ceildiv(count, MOST_BLOCKS * whole) * whole)
     part = names.fresh(scan.variable)
     rows = {first.variable for first, *_ in chains}
     body = scan.body

@@ -47,7 +47,7 @@ from tcsym.schedule.split.row_parts import is_parallel, with_parts
 from tcsym.schedule.version.versioning import duplicate
 
 LONG, SHORT = 1000, 10  # a row's sizes and all others, where the lengths of sides are compared
-MOST = 8  # choices of a row
+MOST_CHOICES = 8  # of a row: each is two terms of the bounds of its long part
 
 
 class _Side(Struct, frozen=True):
@@ -69,7 +69,7 @@ class _Row:
         """`e` with the outcome of every choice that has one in most of the row."""
         for atom in _choices(e, self.loop.variable):
             if atom not in self.sides:
-                self.sides[atom] = self._longest(atom) if len(self.sides) < MOST else None
+                self.sides[atom] = self._longest(atom) if len(self.sides) < MOST_CHOICES else None
             side = self.sides[atom]
             if side is None:
                 return e

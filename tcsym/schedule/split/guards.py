@@ -43,7 +43,7 @@ from tcsym.schedule.analysis.loops import (
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import duplicate
 
-MOST_GUARDS = 2
+MOST_GUARDS = 2  # kinds: each is up to three copies of the loop
 
 
 class _Guard(Struct, frozen=True):

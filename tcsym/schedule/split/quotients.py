@@ -33,9 +33,9 @@ from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.split.row_parts import is_parallel, with_parts
 
-LEAST = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
-FEW = 3  # elements of a piece that beats gathers, where rows have to stay as they were too
-MOST = 3  # quotients of a row
+LEAST_PIECE = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
+LEAST_DIVISOR = 3  # elements of a piece that beats gathers, where rows stay as they were, too
+MOST_QUOTIENTS = 3  # of a row: each cuts all pieces of those before it
 
 
 class _Quotient(Struct, frozen=True):
@@ -63,7 +63,8 @@ def _with_pieces(
     names: Names,
 ) -> Kernel:
     """Rows in pieces; by a small divisor that may be 0, as they were."""
-    needed = all_of([ge(x.divisor, FEW) for x in found if not _is_never_zero(row, x.divisor)])
+    unsure = [x.divisor for x in found if not _is_never_zero(row, x.divisor)]
+    needed = all_of([ge(n, LEAST_DIVISOR) for n in unsure])
     order: LoopOrder = "parallel" if any(is_parallel(x) for x in around) else "sequential"
     pieces, private = _pieces(row, found, order, names)
     kernel = with_parts(kernel, row, around, pieces, needed, names)
@@ -88,14 +89,14 @@ def _quotients(kernel: Kernel, loop: Loop) -> tuple[_Quotient, ...]:
         return map_atoms(e, see)
 
     map_node(loop.body, on_index=look)
-    return tuple(found) if len(found) <= MOST else ()
+    return tuple(found) if len(found) <= MOST_QUOTIENTS else ()
 
 
 def _is_long(kernel: Kernel, loop: Loop, divisor: Index) -> bool:
     """A size, or a product of sizes; or a large number."""
     known = divisor.as_int()
     if known is not None:
-        return known >= LEAST
+        return known >= LEAST_PIECE
     sizes = divisor.variables()
     return sizes <= set(kernel.sizes) and len(divisor.terms) == 1 and not divisor.constant
 

@@ -31,7 +31,7 @@ from tcsym.schedule.analysis.loops import (
 from tcsym.schedule.analysis.names import Names, replace_private
 from tcsym.schedule.split.residue_guards import Residue, guarded, simplified
 
-MOST_SPLITS = 6
+MOST_SPLITS = 6  # of a kernel: each is a copy of its sums for each class
 
 
 class _Classes(Struct, frozen=True):

@@ -15,7 +15,7 @@ from tcsym.schedule.analysis.loops import chain_of, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.version.versioning import duplicate
 
-SHORTEST = 16  # elements; a loop around a shorter row serves lanes as well as the row's parts
+SHORTEST_ROW = 16  # elements; a loop around a shorter row serves lanes as well as the row's parts
 
 
 def with_parts(
@@ -33,7 +33,7 @@ def with_parts(
     band = takewhile(is_parallel, reversed([x for x in around if isinstance(x, Loop)]))
     sole = [x for x in band if chain_of(x)[-1].variable == row.variable]
     if sole and not extent(row).variables() & {x.variable for x in sole}:
-        needed = all_of([needed, ge(extent(row), SHORTEST)])
+        needed = all_of([needed, ge(extent(row), SHORTEST_ROW)])
     top = sole[-1] if sole else row
     needed = in_context(kernel, needed)
     copy: Node | None = None

@@ -22,7 +22,7 @@ from tcsym.ir.loops import Kernel, Loop, Node, Store, Value, block
 from tcsym.ir.traverse import map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.loops import chain_of, children, loops_in, replace_loop
 
-MOST = 9  # iterations: a matrix of 3 x 3
+MOST_ITERATIONS = 9  # iterations: a matrix of 3 x 3
 
 
 def unroll_choices(kernel: Kernel) -> Kernel:
@@ -55,7 +55,7 @@ def _may_unroll(kernel: Kernel, chain: tuple[Loop, ...]) -> bool:
     ]
     known = [as_condition(c) for c in asked]
     decided = all(c is not None and condition_variables(c) <= own for c in known)
-    few = reduce(mul, (n or 0 for n in counts), 1) * len(stores) <= MOST
+    few = reduce(mul, (n or 0 for n in counts), 1) * len(stores) <= MOST_ITERATIONS
     fixed = all(x.lower.as_int() is not None for x in chain)
     return (
         bool(known)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -34,11 +32,9 @@ from tcsym.ir.loops import (
     Value,
 )
 from tcsym.ir.traverse import allocated_in, map_node
+from tcsym.mapping.tree import REGISTER_ELEMENTS, memory_for
 from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
 from tcsym.schedule.analysis.touched import nodes_with, rewrite_uses, uses_in
-
-STACK_BYTES = 16 * 1024
-REGISTER_ELEMENTS = 1024
 
 
 class Hull(Struct, frozen=True):
@@ -253,10 +249,6 @@ def _place(dimension: int, rank: int, kept: list[int]) -> int:
 
 
 def _space(b: Buffer, node: Node) -> Space:
-    extents = [e.as_int() for e in b.shape]
-    if any(e is None for e in extents):
-        return "arena"
-    count = math.prod(e or 0 for e in extents)
     uses = list(uses_in(node, b.name))
     kinds = {x.variable: x.kind for _, around in uses for x in around}
     plain = all(
@@ -264,7 +256,4 @@ def _space(b: Buffer, node: Node) -> Space:
         for a, _ in uses
         for s in a.subscripts
     )
-    spans = any(a.spans for a, _ in uses)
-    if plain and not spans and count <= REGISTER_ELEMENTS:
-        return "register"
-    return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"
+    return memory_for(b, plain and not any(a.spans for a, _ in uses))

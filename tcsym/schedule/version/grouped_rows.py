@@ -24,11 +24,15 @@ from tcsym.schedule.order_plans import GroupedRows, RowOrderPlan, RowsInOrder
 from tcsym.schedule.plan import Version, always
 from tcsym.schedule.version.choose import choose
 
-# Picoseconds, by elements of float on the machines measured:
-ALONE, SUM = 26, 500  # of a product of vectors that reads its operand for itself; of its end
-TILE, PACKED = 11, 80  # of a term in a register tile; of an element that goes into a panel
-SORTED, COPIED = 3000, 30  # of a row, and of each element of it and of its sums
-INDEX = 100_000
+PICOSECONDS = {  # by elements of float on the machines measured
+    "alone": 26,  # of a term in a product of vectors that reads its operand for itself
+    "sum": 500,  # of the end of such a product
+    "tile": 11,  # of a term in a register tile
+    "packed": 80,  # of an element that goes into a panel
+    "sorted": 3000,  # of a row
+    "copied": 30,  # of an element of a row and of its sums
+    "index": 100_000,
+}
 
 
 def with_grouped_rows(kernel: Kernel, setting: Setting) -> Kernel:
@@ -79,9 +83,10 @@ def _pays(kernel: Kernel, found: Found, setting: Setting) -> Condition:
     columns, terms = (product_of(map(extent, x)) for x in (found.columns, found.sums))
     lanes = setting.lanes(kernel, found.update)
     wide = ceildiv(columns, lanes) * lanes
-    alone = rows * columns * (terms * ALONE + SUM)
-    row = wide * terms * TILE + (columns + terms) * COPIED + SORTED
-    return ge(alone, rows * row + found.extent * (columns * terms * PACKED + INDEX))
+    of = PICOSECONDS
+    alone = rows * columns * (terms * of["alone"] + of["sum"])
+    row = wide * terms * of["tile"] + (columns + terms) * of["copied"] + of["sorted"]
+    return ge(alone, rows * row + found.extent * (columns * terms * of["packed"] + of["index"]))
 
 
 def _apply(plan: RowOrderPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -19,6 +19,7 @@ from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import find_loop, loops_around, loops_in, replace_loop, scatters
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.scatter_parts import (
+    COPY_TERMS,
     Scatter,
     scatter_columns,
     scatter_copies,
@@ -28,10 +29,9 @@ from tcsym.schedule.order_plans import ScatterColumns, ScatterCopies, ScatterOrd
 from tcsym.schedule.plan import Version, always
 from tcsym.schedule.version.choose import choose
 
-MOST_COPIES = 16
-TERMS_EACH = 16  # of an element of a copy, for which that is set and added up
-LEAST_COLUMNS = 64  # of a thread: two lines of memory, at least
-PART_WORK = 65536 * PER_CYCLE
+MOST_COPIES = 16  # of the result: with more, to set them and add them up takes what threads save
+LEAST_COLUMNS = 64  # of a thread: lines of memory that no other thread writes, but for two
+THREAD_WORK = 65536 * PER_CYCLE  # tens of microseconds: many times what waking a thread takes
 TOGETHER = 4  # terms of one element each: a step of the loop takes longer than one
 
 
@@ -78,11 +78,11 @@ def _work(kernel: Kernel, found: Scatter, setting: Setting) -> Index:
     """So many threads are worth it."""
     costs = Costs.of(kernel, setting.machine)
     each = costs.of_iteration((found.loop,), frozenset(kernel.sizes))
-    return floordiv(maximum(ZERO, extent(found.loop)) * each, PART_WORK)
+    return floordiv(maximum(ZERO, extent(found.loop)) * each, THREAD_WORK)
 
 
 def _most(kernel: Kernel, found: Scatter, copies: int, setting: Setting) -> Index:
-    few = floordiv(found.terms, found.elements * TERMS_EACH)
+    few = floordiv(found.terms, found.elements * COPY_TERMS)
     return minimum(copies, few, _work(kernel, found, setting))
 
 
