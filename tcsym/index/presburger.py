@@ -254,9 +254,9 @@ class _Lifted(Fold[isl.PwAff, isl.Set]):
         return isl.PwAff.from_aff(isl.Aff.var_on_domain(self.local, kind, k))
 
     def _constant(self, n: int) -> isl.PwAff:
-        value = isl.Val.int_from_si(self.owner.context, n)
-        if abs(n) >= 1 << 62:
-            value = isl.Val.read_from_str(self.owner.context, str(n))
+        context, is_short = self.owner.context, abs(n) < 1 << 62
+        read = isl.Val.read_from_str  # of any size
+        value = isl.Val.int_from_si(context, n) if is_short else read(context, str(n))
         return isl.PwAff.from_aff(isl.Aff.val_on_domain(self.local, value))
 
     def pw_aff(self, e: Index) -> isl.PwAff:

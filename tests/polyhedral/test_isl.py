@@ -14,6 +14,7 @@ from tcsym.compiler import analyse
 from tcsym.index.effort import STEP_OPERATIONS, Effort, Exhausted
 from tcsym.index.presburger import Presburger
 from tcsym.ir.loops import Loop
+from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
 from tcsym.options import Options, Scheduler
 from tcsym.polyhedral.dependence import scop_dependences
@@ -41,6 +42,14 @@ def test_isl_makes_no_loops_over_ranges_that_it_cannot_tell() -> None:
     assert all("cannot tell the bounds" in note for note in s.notes)
     lower = {n.variable: str(n.lower) for n, _ in walk(s.kernel.body) if isinstance(n, Loop)}
     assert lower["k"] == "i%G"
+
+
+def test_numbers_of_more_than_64_bits() -> None:
+    """A call with such sizes is refused, but a thread may have begun to make code for them."""
+    text = "def f(float(N) X, size G) -> (Y) { T(i) = X(i) Y(i) = T(G*G*i % N) where i in 0:9 }"
+    bound = bind_program(analyse(text)["f"], {"G": 2**61 - 1, "N": 2})
+    text = kernel_text(schedule_program(bound, Options(), {}).kernel)
+    assert str((2**61 - 1) ** 2) in text
 
 
 def test_isl_fuses_matmul_with_its_epilogue() -> None:
