@@ -329,10 +329,11 @@ def _row_by_row(m: Mapping_, rows: Loop, store: Store | Update) -> Node:
     """Registers to the stack, then a loop that stores the rows that are there from it."""
     target = m.buffer(store.buffer)
     many = rows.kind == "unrolled" and (rows.upper.as_int() or 0) >= MANY_ROWS
-    memory = any(r.tensor not in m.own for r in loads(store.value))
-    if rows.mask is None or not many or not isinstance(store, Store) or memory:
-        return rows
     points = list(_points(rows))
+    masked = [x for x in points if x.kind == "unrolled" and x.mask is not None]
+    there = (_has_rows(m, x, r.tensor, places(r)) for x in masked for r in loads(store.value))
+    if rows.mask is None or not many or not isinstance(store, Store) or not all(there):
+        return rows
     at, shape = tuple(var(x.variable) for x in points), tuple(x.upper for x in points)
     name = f"{store.buffer}.rows"
     if name in m.made and m.made[name].shape != shape:

@@ -57,3 +57,22 @@ def test_rows_of_copies(n: int, target: str) -> None:
     x, y, z = rng.uniform(-1, 1, (5, 7)), rng.uniform(-1, 1, (7, n)), np.full((n, 5), 0, object)
     execute(kernel, sizes, {"X": x, "Y": y, "Z": z}, unset=["Z"])
     np.testing.assert_allclose(z.astype(float), (x @ y).T, 1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_rows_of_sums_behind_them(target: str) -> None:
+    """A tile of three rows reads no fourth one, nor one in front of the first."""
+    source = """def f(float(N,M,K) X, float(K,L) Y) -> (Z) {
+      S(a,b,c) +=! X(a,b,k) * Y(k,c)
+      Z(a,b,c) = S(a,b,c) - S(a,M-1-b,c) }"""
+    target_, options = resolve_target(target), Options(inner_fusion="min")
+    stages = Lowering(analyse(source)["f"], target_, options, {}, ("dense",) * 3, (), {})
+    kernel, rng = stages.mapped(stages.scheduled()).kernel, np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (13, 7, 2)), rng.uniform(-1, 1, (2, 31))
+    wanted = x @ y - (x @ y)[:, ::-1]
+    sizes = {"N": 13, "M": 7, "K": 2, "L": 31, "launch.threads": 3}
+    for k in range(max(c.versions for c in kernel.choices)):
+        z = np.full(wanted.shape, np.nan, object)
+        chosen = {c.variable: min(k, c.versions - 1) for c in kernel.choices}
+        execute(kernel, sizes, {"X": x, "Y": y, "Z": z}, unset=["Z"], chosen=chosen)
+        np.testing.assert_allclose(z.astype(float), wanted, 1e-4, 1e-4)
