@@ -42,8 +42,9 @@ def _factors(nest: Nest, c: Contraction) -> Iterator[Stage]:
         loops = (*nest.names, *x.names)
         for a in x.apart((*x.tall, *x.wide)):
             calls = a in x.tall and any(isinstance(v, Call) for v in subvalues(x.part(a)))
-            if calls or any(nest.stride(a, v) is None for v in loops):
-                yield Stage(a.buffer, None, _as_it_lies(a, loops))
+            dims = _as_it_lies(a, loops)
+            if dims and (calls or any(nest.stride(a, v) is None for v in loops)):
+                yield Stage(a.buffer, None, dims)
 
 
 def _across(nest: Nest) -> Iterator[Stage]:
@@ -59,4 +60,6 @@ def _across(nest: Nest) -> Iterator[Stage]:
 
 
 def _as_it_lies(a: Access, loops: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(v for s in a.subscripts for v in loops if v in s.variables()))
+    """Empty for windows: a copy of all terms has each element many times."""
+    found = [[v for v in loops if v in s.variables()] for s in a.subscripts]
+    return tuple(dict.fromkeys(v for x in found for v in x)) if max(map(len, found)) < 2 else ()

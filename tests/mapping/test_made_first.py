@@ -137,3 +137,16 @@ def test_an_index_that_is_given_needs_no_other_nest() -> None:
         "def f(float(N,K) X, float(E,M,K) W, int32(N) c) -> (Y) { Y(n,m) +=! X(n,k) * W(c(n),m,k) }"
     )
     assert str(tcsym.define(text, target="cpu:avx2").f.explain("plan")).count("inspector") == 1
+
+
+def test_windows_are_not_copied() -> None:
+    """All terms of long windows are more memory than operand and result together."""
+    text = """def f(float(N) X, float(M,K) W) -> (float(P,M) Y) {
+      Y(i,m) +=! X((i+k)/2) * W(m,k) where i in 0:P, k in 0:K, m in 0:M }"""
+    kernel = tcsym.define(text, target="cpu:avx2").f
+    assert "stage X once" not in str(kernel.explain("plan"))
+    r = np.random.default_rng(0)
+    for n, k, p in ((100, 9, 40), (100, 9, 190), (100, 0, 3), (3, 5, 0)):
+        x, w = r.standard_normal(n).astype("f4"), r.standard_normal((7, k)).astype("f4")
+        want = kernel.reference(x, w, sizes={"P": p})
+        np.testing.assert_allclose(kernel(x, w, sizes={"P": p}), want, rtol=1e-4, atol=1e-4)
