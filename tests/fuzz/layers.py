@@ -14,6 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from tests.fuzz import (
+    layer_first,
     layer_forms,
     layer_moves,
     layer_places,
@@ -50,6 +51,8 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_rules.gather, 5),
     (layer_rules.other_ranges, 5),
     (layer_places.places, 4),
+    (layer_first.computed_factors, 6),
+    (layer_first.routed, 3),
     (layer_rare.bordered_window, 3),
     (layer_rare.products_between, 3),
     (layer_rare.first_step, 3),
