@@ -143,8 +143,7 @@ class Copy(Struct, frozen=True):
         along = x.kind == "serial" and self._dimension(x) == len(self.source) - 1
         if not along or any(y.kind == "vector" for y in self.dims):
             return 1
-        step = stride(b, self.source, x.variable)
-        fits = step is None or step == index(elements_of(self.value))
+        fits = stride(b, self.source, x.variable) in (None, index(elements_of(self.value)))
         return self.m.machine.lanes(max(b.dtype.bits, dtype.bits)) if fits else 1
 
     def _in_vectors(self, store: Node, x: Loop) -> tuple[Node, Loop]:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands that are made once in front of a nest, before it is planned: the nest that is left.
-
-What rows compute by functions, which every column would compute again; what does not move evenly
-with a loop; and operands of few loops that lie across lanes.
+"""Operands that are made once in front of a nest, before it is planned: what rows compute by
+functions, for each column again; what moves unevenly; what lies across lanes, in few loops.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from tcsym.target.machine import Machine
 def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> list[tuple[str, Nest]]:
     """Directives, and the nest behind them; none if there is nothing to be made."""
     is_product = c is not None and c.rows is not None and not c.is_window
-    made = tuple(dict.fromkeys(_factors(nest, c) if c and is_product else _across(nest)))
+    stages = dict.fromkeys(_factors(nest, c) if c and is_product else _across(nest))
+    made = tuple(d for d in stages if d.order)
     try:
         for d in made:
             start = Mapping_(nest.top, nest.buffers, nest.sizes, machine, uncertain=nest.uncertain)
@@ -42,9 +41,8 @@ def _factors(nest: Nest, c: Contraction) -> Iterator[Stage]:
         loops = (*nest.names, *x.names)
         for a in x.apart((*x.tall, *x.wide)):
             calls = a in x.tall and any(isinstance(v, Call) for v in subvalues(x.part(a)))
-            dims = _as_it_lies(a, loops)
-            if dims and (calls or any(nest.stride(a, v) is None for v in loops)):
-                yield Stage(a.buffer, None, dims)
+            if calls or any(nest.stride(a, v) is None for v in loops):
+                yield Stage(a.buffer, None, _as_it_lies(a, loops))
 
 
 def _across(nest: Nest) -> Iterator[Stage]:

@@ -22,8 +22,7 @@ from tcsym.target.machine import Machine
 
 def term_of(x: Update, sums: frozenset[str], machine: Machine) -> DotTerm | None:
     """How the target adds several terms at once, if it does without owing anything."""
-    terms = dot_terms(x, None, sums, available(machine))
-    return next((t for t in terms if not t.owed), None)
+    return next((t for t in dot_terms(x, None, sums, available(machine)) if not t.owed), None)
 
 
 def steps_at_once(x: Update, loops: tuple[Loop, ...], machine: Machine) -> int:

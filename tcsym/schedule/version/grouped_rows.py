@@ -51,11 +51,10 @@ def _behind_index(kernel: Kernel, nest: str, setting: Setting) -> tuple[Kernel, 
     for k in range(len(parts) - 1, 0, -1):
         written = {a.buffer for x in parts[:k] for a in accesses(x) if a.written}
         if written & _positions(block(*parts[k:])):
-            groups = block(*parts[:k]), block(*parts[k:])
-            made = distribute(kernel, nest, groups, setting.names)
-            _, last = made.nests
-            found = grouping_of(made.kernel, last) and group_rows(made.kernel, last, setting.names)
-            return (made.kernel, last) if found else (kernel, nest)
+            made = distribute(kernel, nest, (block(*parts[:k]), block(*parts[k:])), setting.names)
+            new, last = made.kernel, made.nests[1]
+            found = grouping_of(new, last) and group_rows(new, last, setting.names)
+            return (new, last) if found else (kernel, nest)
     return kernel, nest
 
 
