@@ -154,8 +154,8 @@ def _trees(
             refused = reason
             continue
         close = Close(names, made.buffers)
-        constants = frozenset(kernel.constants)
-        node, copies = apart(close(made.node, {}, {}), made.once, constants, nest.constants)
+        bound = nest.constants.intersection(kernel.constants)
+        node, copies = apart(close(made.node, {}, {}), made.once, bound, nest.constants)
         free = copies.free
         buffers = (replace(b, space="arena") if b.name in free else b for b in close.made)
         found.append(Tree(v, node, tuple(buffers), copies))

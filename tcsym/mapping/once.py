@@ -47,9 +47,14 @@ def still(kernel: Kernel, nest: Nest) -> frozenset[str]:
     if not around or (condition_variables(where(kernel, nest)) | moving) & names:
         return frozenset()
     written = set(_written(outer))
-    used = [(b, variables_of(at)) for b, at, *_ in accessed(nest.top)]
-    moved = {b for b, variables in used if variables & names}
-    return frozenset(b for b, _ in used) - written - moved
+    return frozenset(b for b, *_ in accessed(nest.top)) - written - moved(nest)
+
+
+def moved(nest: Nest) -> frozenset[str]:
+    """Of which loops around a nest decide what it needs."""
+    found = ((b, at, [(x.lower, x.upper) for x in y]) for b, at, _, y in accessed(nest.top))
+    uses = ((b, variables_of((*at, *(e for x in ranges for e in x)))) for b, at, ranges in found)
+    return frozenset(b for b, variables in uses if nest.around & variables)
 
 
 def where(kernel: Kernel, nest: Nest) -> Condition:
@@ -65,10 +70,10 @@ def times(kernel: Kernel, nest: Nest) -> Index:
 
 
 def apart(
-    node: Node, once: tuple[str, ...], constants: Container[str], kept: Container[str]
+    node: Node, once: tuple[str, ...], bound: Container[str], kept: Container[str]
 ) -> tuple[Node, Copies]:
     """The node without those copies that are not made with it. once: the operands of all, the first
-    of the outermost one; kept: those that loops around leave as they are."""
+    of the outermost one; bound: those that are constants; kept: those that loops around leave."""
     if not once:
         return node, Copies()
     assert isinstance(node, Allocate)
@@ -76,8 +81,8 @@ def apart(
     filling = [k for k, x in enumerate(parts) if name in _written(x)]
     copies = tuple(parts[k] for k in filling)
     rest = block(*(x for k, x in enumerate(parts) if k not in filling))
-    inner, others = apart(rest, once[1:], constants, kept)
-    if once[0] in constants:
+    inner, others = apart(rest, once[1:], bound, kept)
+    if once[0] in bound:
         return inner, Copies((*copies, *others.bound), others.before)
     if once[0] in kept:
         return inner, Copies(others.bound, (*copies, *others.before))

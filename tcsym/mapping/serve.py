@@ -14,7 +14,7 @@ from tcsym.mapping.choose import versions
 from tcsym.mapping.given import given_for, place_of, versions_of
 from tcsym.mapping.map_cpu import in_kernel, map_nest, map_nest_by_cost
 from tcsym.mapping.nest import Nest, analyse
-from tcsym.mapping.once import still
+from tcsym.mapping.once import moved, still
 from tcsym.mapping.plan import Directives, Refused, Version
 from tcsym.mapping.signs import with_signs
 from tcsym.mapping.text import GivenNest
@@ -75,7 +75,7 @@ def _nest(kernel: Kernel, loop: str) -> Nest:
     around = frozenset(x.variable for x in loops_around(kernel.body, loop))
     buffers = {b.name: b for b in kernel.buffers}
     nest = in_kernel(analyse(top, buffers, frozenset(kernel.sizes), around), kernel)
-    return replace(nest, constants=still(kernel, nest).union(kernel.constants))
+    return replace(nest, constants=still(kernel, nest) | {*kernel.constants} - moved(nest))
 
 
 def _known(kernel: Kernel, nest: Nest) -> Nest:

@@ -120,16 +120,12 @@ def _stored(at: Loop, d: Stage, source: Places, dims: Sequence[Loop]) -> Store |
     is_whole = (
         d.as_ == "turned"
         and d.at is not None
-        and sorted(map(_name, loops)) == sorted(map(_name, dims))
+        and sorted(x.variable for x in loops) == sorted(x.variable for x in dims)
     )
     if not is_whole or not isinstance(node, Store) or not isinstance(node.value, Read):
         return None
     is_read = node.value.tensor == d.operand and node.value.subscripts == source
     return node if is_read and node.buffer != d.operand else None
-
-
-def _name(x: Loop) -> str:
-    return x.variable
 
 
 def _terms(dims: Sequence[Loop]) -> slice | None:

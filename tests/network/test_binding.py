@@ -136,6 +136,16 @@ def test_columns_of_several_loops_are_packed_for_each_of_two_sums() -> None:
     np.testing.assert_allclose(got, kernel.reference(a, weights["X"], b, weights["Y"]), 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("rows", [5, 700])
+def test_weights_that_an_index_finds_are_constants(rows: int) -> None:
+    """The index of grouped rows is a loop around their contraction, which moves its operand."""
+    kernel = tcsym.define("""def f(int32(N) I, float(E,K,M) W, float(N,K) X) -> (Y) {
+      Y(n,m) +=! X(n,k) * W(I(n),k,m) }""")
+    index, w, x = np.arange(rows, dtype=np.int32) % 4, _random(4, 8, 100), _random(rows, 8)
+    got = kernel.plan().session(constants={"W": w})(I=index, X=x)
+    np.testing.assert_allclose(got, kernel.reference(index, w, x), 1e-4, 1e-5)
+
+
 @pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 def test_calls_run_no_python_with_constants_and_states(monkeypatch: Any) -> None:
     kernel, weights = tcsym.define(STEP), {"U": _random(3, 4), "V": _random(4, 4)}
