@@ -122,7 +122,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     """
     backend, device = _backend(target, min_work_per_thread)
     has_vectors = backend.has_lanes and _has_vectors(kernel)
-    if has_vectors:
+    if has_vectors and target.machine.has_masks:  # else compares are as cheap as what they save
         kernel = extrema_of_terms(kernel)
     module = Module(
         pipeline_line(has_vectors), _attributes(target if device is None else host_half(target))

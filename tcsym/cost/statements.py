@@ -227,11 +227,10 @@ class _Statement(Struct, frozen=True):
         used |= written
         inside = inside + counts(fma=self._parts(buffer.dtype, used))
         terms = prod(x.count for x in self.tile if not x.are_lanes and x.variable not in written)
-        if (
-            n.op in ("min", "max") and buffer.dtype.is_float
-        ):  # NaN wins: asked for by pairs, once set
-            nan = (1 + 1 / terms) * self._parts(buffer.dtype, used, whole=True)
-            inside = inside + counts(other=nan)
+        if n.op in ("min", "max") and buffer.dtype.is_float:  # NaN wins
+            asked = 1 + 1 / terms if self.machinery.has_masks else 2  # by pairs, and set once
+            n_parts = self._parts(buffer.dtype, used, whole=True)
+            inside = inside + counts(other=asked * n_parts)
         for stores in (False, True):
             inside = inside + self._access(n.buffer, n.subscripts, stores, used)
         if self.loop in written:

@@ -60,4 +60,8 @@ def _across(nest: Nest) -> Iterator[Stage]:
 def _as_it_lies(a: Access, loops: tuple[str, ...]) -> tuple[str, ...]:
     """Empty for windows: a copy of all terms has each element many times."""
     found = [[v for v in loops if v in s.variables()] for s in a.subscripts]
-    return tuple(dict.fromkeys(v for x in found for v in x)) if max(map(len, found)) < 2 else ()
+    return (
+        tuple(dict.fromkeys(v for x in found for v in x))
+        if max(map(len, found), default=0) < 2
+        else ()
+    )

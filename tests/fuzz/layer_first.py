@@ -32,7 +32,7 @@ def computed_factors(d: Draft) -> None:
     apart = rng.choice([1, 1, 2, 3])
     left = rng.sample("ij", 2)
     more = [index(apart)] * (apart > 1)
-    t = d.make(wide, [*(extents[v] for v in left), *more])
+    t = d.make(wide, [*(extents[v] for v in left), *more], declared=apart > 1)
     for n in range(apart):
         term, at = f"{factor(rng.choice(['ik', 'ik', 'k']))} * {factor('kj')}", [*left, str(n)]
         low = rng.choice([*["0"] * 6, "min(i, 3)"])
