@@ -22,8 +22,7 @@ from tcsym.target.machine import Machine
 
 def made_first(nest: Nest, c: Contraction | None, machine: Machine) -> list[tuple[str, Nest]]:
     """Directives, and the nest behind them; none if there is nothing to be made."""
-    is_product = c is not None and c.rows is not None and not c.is_window
-    stages = dict.fromkeys(_factors(nest, c) if c and is_product else _across(nest))
+    stages = dict.fromkeys(_factors(nest, c) if c and c.rows and not c.is_window else _across(nest))
     made = tuple(d for d in stages if d.order)
     try:
         for d in made:
@@ -60,8 +59,5 @@ def _across(nest: Nest) -> Iterator[Stage]:
 def _as_it_lies(a: Access, loops: tuple[str, ...]) -> tuple[str, ...]:
     """Empty for windows: a copy of all terms has each element many times."""
     found = [[v for v in loops if v in s.variables()] for s in a.subscripts]
-    return (
-        tuple(dict.fromkeys(v for x in found for v in x))
-        if max(map(len, found), default=0) < 2
-        else ()
-    )
+    is_window = any(len(x) > 1 for x in found)
+    return () if is_window else tuple(dict.fromkeys(v for x in found for v in x))
