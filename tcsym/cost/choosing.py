@@ -113,7 +113,7 @@ def sizes_of(kernel: Kernel, tree: Node, where: Condition = TRUE) -> frozenset[s
     for x, _ in walk(tree):
         match x:
             case Loop():
-                found |= x.lower.variables() | x.upper.variables()
+                found |= x.end_variables
             case Branch():
                 found |= condition_variables(x.condition)
     return found & frozenset(kernel.sizes)

@@ -234,7 +234,7 @@ class Walk:
         for _ in range(_SHARED_LOOPS):
             if not isinstance(node, Loop) or node.order != "parallel" or node.kind != "serial":
                 break
-            if not values.know(node.lower.variables() | node.upper.variables()):
+            if not values.know(node.end_variables):
                 break
             extent = w.less(values.index(node.upper), values.index(node.lower))
             trips, node = w.multiply(trips, w.greatest(extent, one)), _last(node.body)
@@ -290,7 +290,7 @@ class Walk:
         if found is None:
             match n:
                 case Loop():
-                    found = n.lower.variables() | n.upper.variables() | self._read(n.body)
+                    found = n.end_variables | self._read(n.body)
                 case Branch(condition, then, orelse):
                     found = condition_variables(condition) | self._read(then)
                     found |= frozenset() if orelse is None else self._read(orelse)

@@ -454,7 +454,7 @@ def _quotient_in_lanes(s: Index, lane: str, count: int) -> Index:
             return None
         size, rest = a.divisor.as_int() or 0, a.dividend - var(lane)
         unit = count if size % count == 0 else size
-        even = rest.constant % unit == 0 and all(c % unit == 0 for _, c in rest.terms)
+        even = rest.is_multiple(unit)
         if not size or lane in rest.variables() or not even or max(size, count) % unit:
             return None
         return floordiv(rest, a.divisor) + (ZERO if unit == count else var(lane))

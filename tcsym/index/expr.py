@@ -137,6 +137,10 @@ class Index(_KeptOfIndex, Struct, frozen=True, cache_hash=True):
         """The value if it is known, else None."""
         return None if self.terms else self.constant
 
+    def is_multiple(self, n: int) -> bool:
+        """So it looks, whatever its atoms are."""
+        return self.constant % n == 0 and all(c % n == 0 for _, c in self.terms)
+
     def coefficient(self, atom: Atom) -> int:
         return next((c for a, c in self.terms if a == atom), 0)
 

@@ -158,6 +158,11 @@ class Loop(Struct, frozen=True):
     resident: int = 1
 
     @property
+    def end_variables(self) -> frozenset[str]:
+        """What its first and its last iteration move with."""
+        return self.lower.variables() | self.upper.variables()
+
+    @property
     def is_steps(self) -> bool:
         """Iterations that depend on those before, as far as is known."""
         return self.order == "sequential" and not self.independent and self.value is None

@@ -136,7 +136,7 @@ class _Scope(Struct, frozen=True):
             return scope
         if loop.kind == "parallel" and _may_repeat(loop, self.ranges()):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
-        bounds = loop.lower.variables() | loop.upper.variables()
+        bounds = loop.end_variables
         if bounds & self.moving or loop.value is not None or loop.at is not None:
             return replace(scope, moving=self.moving | {loop.variable})
         return scope
@@ -366,7 +366,7 @@ def _verify_device_node(n: OnDevice, scope: _Scope) -> None:
 def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
     _require(loop.variable not in seen, loop, "the loop's name is not unique")
     seen.add(loop.variable)
-    used = loop.lower.variables() | loop.upper.variables() | loop.work.variables()
+    used = loop.end_variables | loop.work.variables()
     if loop.mask is not None:
         used |= loop.mask.variables()
     _require(used <= scope.variables, loop, f"unknown {sorted(used - scope.variables)}")

@@ -79,7 +79,7 @@ def split(m: Mapping_, d: Split) -> Mapping_:
     unit, n = prod(size for _, size in points), extent(loop)
     units = ceildiv(n, unit)
     at = var(_name(d.axis, outer[-1][0])) * unit
-    whole = _is_multiple(n, unit)
+    whole = n.is_multiple(unit)
     value, node = loop.lower + at, loop.body
     left, inside = n - at, unit
     made: list[Loop] = []
@@ -148,10 +148,6 @@ def _number(n: Index | None, part: str) -> int:
     return known
 
 
-def _is_multiple(n: Index, size: int) -> bool:
-    return n.constant % size == 0 and all(c % size == 0 for _, c in n.terms)
-
-
 # ---- order, merge
 
 
@@ -161,8 +157,7 @@ def order(m: Mapping_, d: Order) -> Mapping_:
     loops = {v: x for v, x in band.items() if x.kind == "serial"}
     known = set(m.sizes)
     for v in d.axes:
-        outside = loops[v].lower.variables() | loops[v].upper.variables()
-        if outside & set(band) - known:
+        if loops[v].end_variables & set(band) - known:
             raise Refused(f"the range of {v} moves with a loop that would be inside of it")
         known.add(v)
     reason = sinks(node, frozenset(v for v, x in points.items() if x.kind == "vector"))

@@ -300,8 +300,7 @@ def _places(m: Mapping_, s: _Shared, at: Loop) -> Mapping_:
 def _moving_ends(s: _Shared) -> Iterator[bool]:
     """Whether a range moves, or does not begin at zero where places are counted from there."""
     inside = {x.variable for x in s.around} | {s.row.variable}
-    for x in (*s.around, s.row):
-        yield bool((x.lower.variables() | x.upper.variables()) & inside)
+    yield from (bool(x.end_variables & inside) for x in (*s.around, s.row))
     yield s.row.lower != ZERO or s.axis.lower != ZERO
 
 
@@ -344,7 +343,7 @@ def _check(at: Loop, band: tuple[Loop, ...], outer: Loop) -> None:
     changed = own.union(b for b, _, is_written, _ in accessed(at) if is_written)
     inside = {x.variable for x, _ in walk(at) if isinstance(x, Loop)}
     for loop in (*band, outer):
-        if (loop.lower.variables() | loop.upper.variables()) & inside:
+        if loop.end_variables & inside:
             raise Refused(f"the range of {loop.variable} moves inside of {at.variable}")
     for x, _ in walk(outer):
         match x:

@@ -121,8 +121,8 @@ class Contractions(Struct, frozen=True):
 
     def _runs_along(self, a: Access, x: Sum) -> bool:
         """Terms are lanes, as far as they are the same for all points."""
-        moved = x.loops[-1].lower.variables() | x.loops[-1].upper.variables()
-        return self._steps(a, x.loops[-1].variable) and moved.isdisjoint(self.nest.names)
+        last = x.loops[-1]
+        return self._steps(a, last.variable) and last.end_variables.isdisjoint(self.nest.names)
 
     def _steps(self, a: Access, v: str) -> bool:
         return self.nest.stride(a, v) == ONE

@@ -77,8 +77,7 @@ class Copy(Struct, frozen=True):
         moves = condition_variables(whole) | ends.variables()
         moves |= apart.first.variables() if apart is not None else frozenset()
         for x in reversed(self.dims[:-1]):  # loops that an outer one's ends need are outside of it
-            if x.variable in moves:
-                moves |= x.lower.variables() | x.upper.variables()
+            moves |= x.end_variables if x.variable in moves else frozenset()
         outer = [x for x in self.dims[:-1] if x.variable in moves]
         inner = tuple(x for x in self.dims[:-1] if x.variable not in moves)
         vector = replace(lane, order="parallel", mask=None, body=copied(partial(_together, lane)))

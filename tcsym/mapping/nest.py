@@ -277,7 +277,7 @@ def lie(b: Buffer, at: tuple[Index, ...], *variables: str) -> bool:
 def sinks(node: Node, variables: frozenset[str]) -> str | None:
     """Points of these loops may run inside of the loops and branches of `node`."""
     for x, _ in walk(node):
-        if isinstance(x, Loop) and (x.lower.variables() | x.upper.variables()) & variables:
+        if isinstance(x, Loop) and x.end_variables & variables:
             return f"the range of {x.variable} moves with {', '.join(sorted(variables))}"
         if isinstance(x, Branch) and condition_variables(x.condition) & variables:
             return f"a guard moves with {', '.join(sorted(variables))}"

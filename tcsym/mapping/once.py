@@ -42,8 +42,7 @@ def still(kernel: Kernel, nest: Nest) -> frozenset[str]:
     top = nest.top.variable
     around, outer = loops_around(kernel.body, top), outermost_loop(kernel.body, top)
     names = {x.variable for x in around}
-    ranges = (x for x, _ in walk(nest.top) if isinstance(x, Loop))
-    moving = {v for x in ranges for v in x.lower.variables() | x.upper.variables()}
+    moving = {v for x, _ in walk(nest.top) if isinstance(x, Loop) for v in x.end_variables}
     if not around or (condition_variables(where(kernel, nest)) | moving) & names:
         return frozenset()
     written = set(_written(outer))
@@ -52,9 +51,11 @@ def still(kernel: Kernel, nest: Nest) -> frozenset[str]:
 
 def moved(nest: Nest) -> frozenset[str]:
     """Of which loops around a nest decide what it needs."""
-    found = ((b, at, [(x.lower, x.upper) for x in y]) for b, at, _, y in accessed(nest.top))
-    uses = ((b, variables_of((*at, *(e for x in ranges for e in x)))) for b, at, ranges in found)
-    return frozenset(b for b, variables in uses if nest.around & variables)
+    return frozenset(
+        b
+        for b, at, _, loops in accessed(nest.top)
+        if nest.around & variables_of(at).union(*(x.end_variables for x in loops))
+    )
 
 
 def where(kernel: Kernel, nest: Nest) -> Condition:

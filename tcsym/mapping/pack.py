@@ -54,7 +54,7 @@ def packed(m: Mapping_, axis: str, steps: int) -> Mapping_:
     x = statements[0]
     if loop.order != "reduction" or len(statements) != 1 or not isinstance(x, Update):
         raise Refused(f"{axis} is no loop of one sum alone")
-    if any(axis in y.lower.variables() | y.upper.variables() for y in inside):
+    if any(axis in y.end_variables for y in inside):
         raise Refused(f"ranges inside of {axis} move")
     around = next(y for z, y in walk(m.node) if z is loop)
     sums = frozenset(y.variable for y in (*around, *inside) if y.order == "reduction")

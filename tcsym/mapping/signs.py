@@ -51,7 +51,7 @@ def with_signs(
 def _term(nest: Nest, c: Contraction, s: Sum, have: frozenset[str]) -> DotTerm | None:
     """One that owes something, which can be summed in front of the nest."""
     sums = frozenset(x.variable for x in s.loops)
-    ends = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in s.loops))
+    ends = frozenset[str]().union(*(x.end_variables for x in s.loops))
     for term in dot_terms(s.update, c.columns, sums, have):
         if not term.owed or ends - nest.sizes:
             return None

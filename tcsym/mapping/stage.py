@@ -158,7 +158,7 @@ def _repeated(m: Mapping_, at: Loop, source: Places, dims: list[Loop]) -> list[L
     inside, moving = _inside(at), variables_of(source)
     return [
         x
-        if x.variable in moving or not _range(x) & inside
+        if x.variable in moving or not x.end_variables & inside
         else replace(x, lower=ZERO, upper=_most(m, x))
         for x in dims
     ]
@@ -166,10 +166,6 @@ def _repeated(m: Mapping_, at: Loop, source: Places, dims: list[Loop]) -> list[L
 
 def _inside(at: Loop) -> frozenset[str]:
     return frozenset(x.variable for x, _ in walk(at.body) if isinstance(x, Loop))
-
-
-def _range(x: Loop) -> frozenset[str]:
-    return x.lower.variables() | x.upper.variables()
 
 
 def _is_written(at: Loop, d: Stage) -> bool:
@@ -224,7 +220,7 @@ def _accesses(
 def _hull(x: Loop, source: Places, around: Sequence[Loop], b: Buffer) -> Loop:
     """The terms of all sums, where these have ranges that move with loops inside: elements between
     two that are read are there, too."""
-    moving = [y for y in around if y.variable in _range(x)]
+    moving = [y for y in around if y.variable in x.end_variables]
     if not moving or x.order != "reduction" or x.kind != "serial":
         return x
     low, high = eliminate(x.lower, moving, False), eliminate(x.upper, moving, True)
@@ -299,7 +295,7 @@ def _go_on(
     is_tile = y.kind == "unrolled" and not more and lanes % (extent(y).as_int() or 1) == 0
     if x.kind != "serial" or not (y.kind == "serial" or is_tile):
         return False
-    known = all(z.lower == ZERO and _range(z) <= m.sizes for z in (x, y))
+    known = all(z.lower == ZERO and z.end_variables <= m.sizes for z in (x, y))
     goes_on = stride(b, source, x.variable) == n
     return known and goes_on and lie(b, source, *(z.variable for z in loops))
 
@@ -327,7 +323,7 @@ def _check(
         raise Refused(f"{', '.join(sorted(missing))} moves {d.operand}, too")
     known = set[str]()
     for x in dims:
-        if x.variable in moving and _range(x) & inside - known:
+        if x.variable in moving and x.end_variables & inside - known:
             raise Refused(f"the range of {x.variable} moves inside of {at.variable}")
         known.add(x.variable)
 

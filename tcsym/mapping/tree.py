@@ -214,7 +214,7 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
         case Branch(c, a, b):
             return Branch(c, sunk(points, a, buffers), b and sunk(points, b, buffers))
         case Loop() if node.kind == "serial" or _is_terms(node):
-            moving = tuple(p for p in points if p.variable in _ends(node))
+            moving = tuple(p for p in points if p.variable in node.end_variables)
             if moving:
                 return _separated(node, moving, points, buffers)
             return replace(node, body=sunk(points, node.body, buffers))
@@ -222,10 +222,6 @@ def sunk(points: tuple[Loop, ...], node: Node, buffers: dict[str, Buffer]) -> No
             for p in reversed(points):
                 node = replace(p, body=node)
             return node
-
-
-def _ends(x: Loop) -> frozenset[str]:
-    return x.lower.variables() | x.upper.variables()
 
 
 def _runs_apart(node: Node, point: Loop) -> bool:
@@ -236,7 +232,7 @@ def _runs_apart(node: Node, point: Loop) -> bool:
             return bool(inner) and all(_runs_apart(x, point) for x in inner)
         case Branch(c, _, _):
             return point.variable in condition_variables(c)
-        case Loop() if point.variable in _ends(node):
+        case Loop() if point.variable in node.end_variables:
             return not _is_separable(node, point)
         case _:
             return False

@@ -12,7 +12,7 @@ from tools.house import names_of
 
 PACKAGE = Path(tcsym.__file__).parent
 FILES = Path(__file__).parent / "files_of_schedule.txt"
-MOST_LINES = 19_881
+MOST_LINES = 19_863
 MOST_NUMBERS, MOST_OF_DEVICES = 60, 35
 PRICES = {"_PRICES", "PICOSECONDS"}
 

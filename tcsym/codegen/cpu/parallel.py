@@ -69,8 +69,7 @@ def is_uneven(loop: Loop) -> bool:
     moving = {x.variable for x in inside if x.kind in ("serial", "parallel") and x.value is None}
     moving -= {x.variable for x in inside if x.order != "parallel"}
     return any(
-        (x.lower.variables() | x.upper.variables()) & read
-        or (x.order == "reduction" and _grows(extent(x), moving))
+        x.end_variables & read or (x.order == "reduction" and _grows(extent(x), moving))
         for x in inside
     )
 

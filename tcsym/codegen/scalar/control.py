@@ -261,7 +261,7 @@ def serial_loop(
     if step <= 1:
         _counted(context, loop, lower, upper, 1, is_certain)
         return
-    names = loop.lower.variables() | loop.upper.variables()
+    names = loop.end_variables
     with context.function.at(names_depth(context, names)):
         middle = _whole_steps(context.code, lower, upper, step)
     _counted(context, loop, lower, middle, step)

@@ -55,7 +55,7 @@ def scatter_of(kernel: Kernel, loop: Loop) -> Scatter | None:
     rows = [x for x in loops_in(position.body) if x.order == "parallel"]
     positions = [x for x in around if x.at is not None]
     plain = {var(x.variable) for x in (*positions, *rows)}
-    bounds = (x.lower.variables() | x.upper.variables() for x in around)
+    bounds = (x.end_variables for x in around)
     if not set(update.subscripts) <= plain or not frozenset[str]().union(*bounds) <= sizes:
         return None
     if any(r.tensor == update.buffer for r in loads(update.value)):

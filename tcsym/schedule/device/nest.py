@@ -95,7 +95,7 @@ def nest_of(kernel: Kernel, top: Loop) -> Nest:
     chain, node = [top], top.body
     while is_parallel(node):
         around = {x.variable for x in chain}
-        if (node.lower.variables() | node.upper.variables()) & around:
+        if node.end_variables & around:
             break
         chain.append(node)
         node = node.body
@@ -107,7 +107,7 @@ def through_steps(nest: Nest) -> Nest:
     x = nest.body
     if nest.steps is not None or not isinstance(x, Loop) or not x.is_steps or x.at is not None:
         return nest
-    is_plain = (x.lower.variables() | x.upper.variables()) <= {*nest.kernel.sizes}
+    is_plain = x.end_variables <= {*nest.kernel.sizes}
     return Nest(nest.kernel, (*nest.chain, x)) if is_plain else nest
 
 
@@ -127,7 +127,7 @@ def _swapped(n: Node) -> Node:
     if not isinstance(n, Loop) or n.value is None or not is_parallel(n.body):
         return n
     inner = n.body
-    if n.variable in inner.lower.variables() | inner.upper.variables():
+    if n.variable in inner.end_variables:
         return n
     return replace(inner, body=_swapped(replace(n, body=inner.body)))
 

@@ -244,7 +244,7 @@ def _rows_apart(
 ) -> tuple[Index, ...] | None:
     """Distances that must be multiples of n for `n` neighbours to lie at such; None: none help."""
     *rows, last = subscripts
-    if not isinstance(last, Index) or not _is_multiple(along.lower, n):
+    if not isinstance(last, Index) or not along.lower.is_multiple(n):
         return None
     rest = (last - var(along.variable)).as_int()
     moves = any(along.variable in subscript_variables((s,)) for s in rows)
@@ -253,10 +253,6 @@ def _rows_apart(
     if source.strides is None:
         return source.shape[-1:] if rows else ()
     return tuple(s for s in source.strides[:-1] if s != ZERO)
-
-
-def _is_multiple(e: Index, n: int) -> bool:
-    return e.constant % n == 0 and all(c % n == 0 for _, c in e.terms)
 
 
 def _lies_along(kernel: Kernel, r: Read, v: str) -> bool:

@@ -262,7 +262,7 @@ def _starts_with_stores(body: tuple[Node, ...], loop: Loop) -> bool:
 def _are_apart(loops: tuple[Loop, ...], outside: set[str]) -> bool:
     """No bound moves with a loop around."""
     names = outside | {x.variable for x in loops}
-    return not any((x.lower.variables() | x.upper.variables()) & names for x in loops)
+    return not any(x.end_variables & names for x in loops)
 
 
 def _reads(n: Node) -> Iterator[Read]:

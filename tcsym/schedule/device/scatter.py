@@ -81,7 +81,7 @@ def scatter_of(loop: Loop) -> Scatter | None:
     if not terms or any(x.at is None for x in positions):
         return None
     inside = {x.variable for x in loops_in(loop)}
-    bounds = (x.lower.variables() | x.upper.variables() for x in (*path, *columns))
+    bounds = (x.end_variables for x in (*path, *columns))
     updates = [x for x, _ in statements_in(rest)]
     update = updates[0] if len(updates) == 1 else None
     if frozenset[str]().union(*bounds) & inside or not isinstance(update, Update):
@@ -151,7 +151,7 @@ def owned(loop: Loop, names: Names) -> Loop | None:
     inside = {x.variable for x in loops_in(loop)}
     columns, rest = _columns(found)
     moved = columns or (found,)
-    bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in moved))
+    bounds = frozenset[str]().union(*(x.end_variables for x in moved))
     if bounds & inside or not _adds(rest):
         return None
     if not columns:

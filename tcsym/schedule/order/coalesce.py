@@ -172,7 +172,7 @@ class _Collapse(Struct, frozen=True):
 
 
 def _joins(loop: Loop, around: list[Loop]) -> bool:
-    used = loop.lower.variables() | loop.upper.variables()
+    used = loop.end_variables
     heavy = any(x.kind == "serial" for x in loops_in(loop.body))
     return is_free(loop) and not used & {x.variable for x in around} and heavy
 

@@ -278,8 +278,8 @@ def _are_alike(chains: tuple[Chain, ...], scan: Loop) -> bool:
     bounds = {tuple((x.lower, x.upper) for x in c) for c in chains}
     inside = {x.variable for c in chains for x in c} | {scan.variable}
     used = frozenset[str]().union(
-        *(x.lower.variables() | x.upper.variables() for x in chains[0]),
-        scan.lower.variables() | scan.upper.variables(),
+        *(x.end_variables for x in chains[0]),
+        scan.end_variables,
     )
     return len(bounds) == 1 and not used & inside
 

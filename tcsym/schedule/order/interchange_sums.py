@@ -49,7 +49,7 @@ def _is_nest(x: Node, terms: str) -> bool:
     return (
         isinstance(x, Loop)
         and (x.order, x.kind) == ("parallel", "serial")
-        and terms not in x.lower.variables() | x.upper.variables()
+        and terms not in x.end_variables
     )
 
 
@@ -92,7 +92,7 @@ def _joined(first: Node, terms: Node) -> Loop | None:
     if not sums or not isinstance(points, Loop) or points.order != "parallel":
         return None
     bounds = points.lower, points.upper
-    moved = points.lower.variables() | points.upper.variables()
+    moved = points.end_variables
     if (first.lower, first.upper) != bounds or moved & {x.variable for x in sums}:
         return None
     inner = in_loops(sums, rename_loops(points.body, {points.variable: first.variable}))

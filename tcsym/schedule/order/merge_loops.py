@@ -83,7 +83,7 @@ def _pair(kernel: Kernel, outer: Loop, inner: Loop) -> _Pair | None:
 def _only_in_subscripts(node: Node, pair: frozenset[str]) -> bool:
     """Nothing in `node` but subscripts depends on the loops `pair`."""
     for x, _ in walk(node):
-        if isinstance(x, Loop) and (x.lower.variables() | x.upper.variables()) & pair:
+        if isinstance(x, Loop) and x.end_variables & pair:
             return False
         if isinstance(x, Branch) and condition_variables(x.condition) & pair:
             return False

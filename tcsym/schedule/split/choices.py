@@ -135,7 +135,7 @@ def split_choices(kernel: Kernel, names: Names) -> Kernel:
 def _row(kernel: Kernel, loop: Loop) -> _Row | None:
     """The row, if all its choices have one outcome in most of it."""
     sizes = frozenset(kernel.sizes)
-    if not (loop.lower.variables() | loop.upper.variables()) <= sizes or not _all_choices(loop):
+    if not loop.end_variables <= sizes or not _all_choices(loop):
         return None
     row = _Row(loop, sizes)
     map_node(loop.body, on_index=row.resolved)

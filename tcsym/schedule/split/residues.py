@@ -95,7 +95,7 @@ def _classes(kernel: Kernel, residue: Residue, around: tuple[Loop, ...]) -> _Cla
 
 
 def _is_plain(loop: Loop, sizes: frozenset[str]) -> bool:
-    return loop.kind == "serial" and (loop.lower.variables() | loop.upper.variables()) <= sizes
+    return loop.kind == "serial" and loop.end_variables <= sizes
 
 
 def _split(kernel: Kernel, classes: _Classes, names: Names) -> Kernel:

@@ -152,7 +152,7 @@ def _has_no_gaps(place: Index, loops: tuple[Loop, ...]) -> bool:
     reach, names = 0, {x.variable for x in loops}
     for x in sorted(loops, key=lambda x: abs(place.coefficient(x.variable))):
         step = abs(place.coefficient(x.variable))
-        if step > reach + 1 or (x.lower.variables() | x.upper.variables()) & names:
+        if step > reach + 1 or x.end_variables & names:
             return False
         reach += step * ((extent(x).as_int() or 1) - 1)
     return True

@@ -145,5 +145,5 @@ def _kept_inside(subscript: Index | Expr, extent: Index) -> Expr:
 
 def _depend_on_sizes(kernel: Kernel, loops: Iterable[Loop]) -> bool:
     """No bound of the loops moves with another loop."""
-    used = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in loops))
+    used = frozenset[str]().union(*(x.end_variables for x in loops))
     return used <= frozenset(kernel.sizes)

@@ -58,7 +58,7 @@ def _columns(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Sc
     if not setting.options.parallelize or not found.rows:
         return
     row = found.rows[0]
-    if row.lower.variables() | row.upper.variables() <= frozenset(kernel.sizes):
+    if row.end_variables <= frozenset(kernel.sizes):
         least = 1 if len(found.rows) > 1 else LEAST_COLUMNS
         parts = _parts(kernel, found, least, setting)
         yield Version(ge(parts, 2), ScatterColumns(row.variable, least))
