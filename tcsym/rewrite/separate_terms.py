@@ -25,7 +25,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.types import DType
 
-MOST_TERMS = 4  # each is a statement to schedule
+MOST_PRODUCTS = 4  # each is a statement to schedule
 WIDE = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
@@ -53,34 +53,27 @@ def _sums(s: Statement, dtype: DType) -> tuple[Statement, ...]:
     is_sum = s.op == "+=" and any(r.reduced for r in s.domain) and not s.scattered
     if not is_sum or dtype not in WIDE or dtype_of(s.value) is not dtype:
         return (s,)
-    terms = _terms(s.value)
-    own = any(r.tensor == s.target for r in reads(s.value))
-    if own or not 2 <= len(terms) <= MOST_TERMS or not all(map(_is_product, terms)):
+    products = _products(s.value)
+    if len(products) < 2 or any(r.tensor == s.target for r in reads(s.value)):
         return (s,)
-    parts = enumerate(terms)
     return tuple(
         replace(s, name=f"{s.name}.{k}", value=x, initialise=s.initialise and not k)
-        for k, x in parts
+        for k, x in enumerate(products)
     )
 
 
-def _terms(v: Expr) -> list[Expr]:
-    if isinstance(v, Binary) and not v.exact and v.op in ("add", "sub"):
-        last = _terms(v.right)
-        return [*_terms(v.left), *(last if v.op == "add" else map(_negated, last))]
-    return [v]
-
-
-def _negated(v: Expr) -> Expr:
-    match v:
-        case Select(_, then, orelse):
-            return replace(v, then=_negated(then), orelse=_negated(orelse))
-        case Binary("mul", a, b, dtype):
-            return Binary("mul", _negated(a), b, dtype)
-        case Const(x, dtype):
-            return Const(-x, dtype) if x else v
-        case _:
-            return Unary("neg", v, dtype_of(v))
+def _products(v: Expr) -> list[Expr]:
+    """Those that it is the sum of, from left to right; none if it is of others, or of many."""
+    found, todo = list[Expr](), [(v, False)]
+    while todo:
+        x, is_less = todo.pop()
+        if isinstance(x, Binary) and not x.exact and x.op in ("add", "sub"):
+            todo += [(x.right, is_less != (x.op == "sub")), (x.left, is_less)]
+        elif len(found) == MOST_PRODUCTS or not _is_product(x):
+            return []
+        else:
+            found.append(_negated(x) if is_less else x)
+    return found
 
 
 def _is_product(v: Expr) -> bool:
@@ -89,3 +82,12 @@ def _is_product(v: Expr) -> bool:
         return isinstance(v.orelse, Const) and not v.orelse.value and _is_product(v.then)
     plain = isinstance(v, Binary) and v.op == "mul" and not v.exact
     return plain and bool(reads(v.left)) and bool(reads(v.right))  # type: ignore[union-attr]
+
+
+def _negated(product: Expr) -> Expr:
+    match product:
+        case Select():
+            return replace(product, then=_negated(product.then))
+        case Binary("mul", a, b, dtype):
+            return Binary("mul", Unary("neg", a, dtype_of(a)), b, dtype)
+    raise AssertionError(product)

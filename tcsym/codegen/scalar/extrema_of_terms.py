@@ -15,7 +15,7 @@ from tcsym.index.expr import index
 from tcsym.ir.loops import Kernel, Loop, Node, Update, value_dtype
 from tcsym.ir.traverse import loads, map_inner, substitute_value
 
-MOST_TERMS = 16  # values that are compared before the first is used again
+MOST_COMPARED = 16  # values that are compared before the first is used again
 
 
 def extrema_of_terms(kernel: Kernel) -> Kernel:
@@ -33,7 +33,7 @@ def _combined(n: Node, registers: set[str]) -> Node:
     counts = [y.upper.as_int() or 0 for y in terms]
     moved = {v for s in x.subscripts for v in s.variables()}
     own = any(r.tensor == x.buffer for r in loads(x.value))
-    if own or not 1 < prod(counts) <= MOST_TERMS or moved & {y.variable for y in terms}:
+    if own or not 1 < prod(counts) <= MOST_COMPARED or moved & {y.variable for y in terms}:
         return n
     values = [x.value]
     for y, count in zip(terms, counts, strict=True):
